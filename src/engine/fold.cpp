@@ -1,0 +1,320 @@
+#include "engine/fold.hpp"
+
+#include "engine/partition.hpp"
+#include "engine/segment.hpp"
+#include "timing/kernels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace foreplan {
+
+namespace {
+
+class Folder {
+public:
+  Folder(Program const& program, Cluster const& cluster, FoldOptions options)
+      : program_(program), cluster_(cluster), options_(options), partition_(partition(program, cluster, options.unfold)) {}
+
+  Folding run() {
+    find_representatives();
+    fold_links();
+    fold_communicators();
+    for (std::size_t index = 0; index < representatives_.size(); ++index)
+      fold_class(index);
+    result_.segments = options_.segments;
+    return std::move(result_);
+  }
+
+private:
+  static std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
+
+  void find_representatives() {
+    representatives_.assign(at(partition_.rank_classes), -1);
+    ranks_in_class_.assign(at(partition_.rank_classes), 0);
+    std::int64_t const stands_for = program_.plan.dp / partition_.dp_period;
+    for (std::size_t i = 0; i < partition_.ranks.size(); ++i) {
+      std::size_t const index = at(partition_.rank_class[i]);
+      ranks_in_class_[index] += stands_for;
+      if (representatives_[index] < 0)
+        representatives_[index] = static_cast<std::int32_t>(i);
+    }
+  }
+
+  void fold_links() {
+    result_.program.links.resize(at(partition_.link_classes));
+    for (std::size_t i = partition_.links.size(); i-- > 0;) {
+      Link const link = partition_.links[i];
+      result_.program.links[at(partition_.link_class[i])] = {fmt::format("{} {}", to_string(link.kind), link.index),
+                                                            capacity(cluster_, link)};
+    }
+  }
+
+  // Members and links of each communicator class: a link of a class carries the sum over the class's communicators.
+  void fold_communicators() {
+    auto const count = at(partition_.communicator_classes);
+    result_.program.communicators.resize(count);
+    links_of_.resize(count);
+    example_.assign(count, -1);
+    std::vector<std::int32_t> example_link(at(partition_.link_classes), -1);
+    for (std::size_t i = 0; i < partition_.links.size(); ++i)
+      if (example_link[at(partition_.link_class[i])] < 0)
+        example_link[at(partition_.link_class[i])] = static_cast<std::int32_t>(i);
+    for (std::size_t c = 0; c < partition_.communicators.size(); ++c) {
+      CommunicatorInstance const& instance = partition_.communicators[c];
+      std::size_t const index = at(instance.class_index);
+      if (example_[index] < 0) {
+        example_[index] = static_cast<std::int32_t>(c);
+        result_.program.communicators[index].name = name_of(instance);
+      }
+      auto& members = result_.program.communicators[index].members;
+      for (std::int32_t member : instance.members)
+        if (std::int32_t const rank_class = partition_.rank_class[at(member)];
+            std::find(members.begin(), members.end(), rank_class) == members.end())
+          members.push_back(rank_class);
+      for (auto const& [link, multiplicity] : instance.links)
+        if (example_link[at(partition_.link_class[at(link)])] == link)
+          add_link(links_of_[index], partition_.link_class[at(link)], multiplicity);
+    }
+    drop_private_links();
+  }
+
+  static void add_link(std::vector<LinkUse>& uses, std::int32_t link, std::int32_t multiplicity) {
+    auto const found = std::find_if(uses.begin(), uses.end(), [&](LinkUse const& use) { return use.link == link; });
+    if (found == uses.end())
+      uses.push_back({link, multiplicity});
+    else
+      found->multiplicity += multiplicity;
+  }
+
+  // A link that one communicator alone uses is always free for it, as it runs one transfer at a time: if it can carry
+  // the communicator's rate, the rate cap says all there is to say.
+  void drop_private_links() {
+    std::vector<int> users(at(partition_.link_classes), 0);
+    for (auto const& uses : links_of_)
+      for (LinkUse const& use : uses)
+        ++users[at(use.link)];
+    for (std::size_t c = 0; c < links_of_.size(); ++c) {
+      BytesPerSecond const rate = partition_.communicators[at(example_[c])].unit_rate;
+      std::erase_if(links_of_[c], [&](LinkUse const& use) {
+        BytesPerSecond const needed = rate * use.multiplicity;
+        return users[at(use.link)] == 1 && needed <= result_.program.links[at(use.link)].capacity * (1 + 1e-12);
+      });
+    }
+  }
+
+  std::string name_of(CommunicatorInstance const& instance) const {
+    if (Group const* group = std::get_if<Group>(&instance.what))
+      return fmt::format("{}{} of {} ranks", to_string(group->axes), group->pipeline_ends ? " ends" : "",
+                         instance.layout.members);
+    Channel const& channel = std::get<Channel>(instance.what);
+    return fmt::format("{} from stage {} to {}", channel.what == Channel::What::activation ? "activations" : "gradients",
+                       channel.from.value(), channel.to.value());
+  }
+
+  // ------------------------------------------------------------------------------------------------------ one rank class
+
+  void fold_class(std::size_t index) {
+    std::int32_t const representative = representatives_[index];
+    Rank const rank = partition_.ranks[at(representative)];
+    stage_ = &program_.stages[at(coordinate_of(program_.plan, rank).pp)];
+    representative_ = representative;
+    speed_ = compute_speed(cluster_, rank);
+    layer_blocks_.clear();
+    segments_.clear();
+    segment_blocks_.clear();
+    op_blocks_.clear();
+    use_of_.assign(at(stage_->next_op), -1);
+    result_.program.classes.push_back({fmt::format("stage {}", stage_->stage.value()), ranks_in_class_[index], {}, {}});
+    result_.classes.push_back({stage_->stage, rank, ranks_in_class_[index], {}});
+    for (std::size_t e = 0; e < stage_->elements.size(); ++e) {
+      if (Op const* op = std::get_if<Op>(&stage_->elements[e]))
+        add_op(*op, static_cast<std::int32_t>(e));
+      else
+        add_slot(std::get<Slot>(stage_->elements[e]), static_cast<std::int32_t>(e));
+    }
+  }
+
+  void add_use(std::int32_t block, UseOrigin origin, std::vector<OpId> const& waits = {}) {
+    RankClass& rank_class = result_.program.classes.back();
+    Use use{block, static_cast<std::int32_t>(rank_class.waits.size()), static_cast<std::int32_t>(waits.size())};
+    for (OpId wait : waits)
+      rank_class.waits.push_back(use_of_[wait.index()]);
+    rank_class.uses.push_back(use);
+    result_.classes.back().uses.push_back(origin);
+  }
+
+  std::int32_t last_use() const { return static_cast<std::int32_t>(result_.program.classes.back().uses.size()) - 1; }
+
+  void add_op(Op const& op, std::int32_t element) {
+    add_use(op_block(op), {element, -1}, op.waits);
+    use_of_[op.id.index()] = last_use();
+  }
+
+  void add_slot(Slot const& slot, std::int32_t element) {
+    bool const backward = slot.kind == SlotKind::backward;
+    if (options_.segments) {
+      add_use(segment_block(slot), {element, backward ? slot.last - 1 : slot.first});
+    } else {
+      for (int i = 0; i < slot.last - slot.first; ++i) {
+        int const layer = backward ? slot.last - 1 - i : slot.first + i;
+        add_use(layer_block(stage_->layers[at(layer)].program, backward), {element, layer});
+      }
+    }
+    use_of_[slot.id.index()] = last_use();
+  }
+
+  std::int32_t add_block(Block block, BlockOrigin origin) {
+    result_.program.blocks.push_back(std::move(block));
+    result_.blocks.push_back(origin);
+    return static_cast<std::int32_t>(result_.program.blocks.size()) - 1;
+  }
+
+  // Step-level ops that ask for the same thing share a block.
+  std::int32_t op_block(Op const& op) {
+    auto const alike = [&](std::pair<Op const*, std::int32_t> const& known) {
+      Op const& other = *known.first;
+      return other.kind == op.kind && other.stream == op.stream && other.reads == op.reads && other.writes == op.writes &&
+             other.host_sync == op.host_sync && other.group == op.group && other.channel == op.channel;
+    };
+    if (auto const found = std::find_if(op_blocks_.begin(), op_blocks_.end(), alike); found != op_blocks_.end())
+      return found->second;
+    Item item = item_of(op, operands_of(*stage_, op));
+    item.host_sync = op.host_sync;
+    std::int32_t const block = add_block({{std::move(item)}}, {.op = &op});
+    op_blocks_.emplace_back(&op, block);
+    return block;
+  }
+
+  std::int32_t layer_block(int program, bool backward) {
+    auto const [found, is_new] = layer_blocks_.try_emplace({program, backward}, -1);
+    if (!is_new)
+      return found->second;
+    LayerProgram const& layer = program_.layer_programs[at(program)];
+    std::vector<Op> const& ops = backward ? layer.backward : layer.forward;
+    Block block;
+    for (Op const& op : ops) {
+      Item item = item_of(op, operands_of(layer, op));
+      for (OpId wait : op.waits)
+        item.waits.push_back(wait == entry ? wait_for_entry : position_of(ops, wait));
+      block.items.push_back(std::move(item));
+    }
+    return found->second = add_block(std::move(block), {.layer_program = &layer, .backward = backward});
+  }
+
+  static std::int32_t position_of(std::vector<Op> const& ops, OpId id) {
+    auto const found = std::find_if(ops.begin(), ops.end(), [&](Op const& op) { return op.id == id; });
+    return static_cast<std::int32_t>(found - ops.begin());
+  }
+
+  Item item_of(Op const& op, Operands const& operands) {
+    Item item;
+    item.stream = static_cast<std::uint8_t>(op.stream);
+    item.demand = static_cast<std::int32_t>(result_.program.demands.size());
+    result_.program.demands.push_back(is_communication(op.kind) ? communication_demand(op, operands, item)
+                                                                : kernel_demand(op, operands, cluster_.profile, speed_));
+    if (!options_.interference)
+      result_.program.demands.back().sm_share = result_.program.demands.back().memory_bandwidth_share = 0;
+    return item;
+  }
+
+  CommunicatorInstance const* communicator_of(Op const& op) const {
+    for (std::int32_t index : partition_.communicators_of_rank[at(representative_)]) {
+      CommunicatorInstance const& instance = partition_.communicators[at(index)];
+      Group const* group = std::get_if<Group>(&instance.what);
+      if (is_collective(op.kind) ? group != nullptr && *group == op.group && instance.stream == op.stream
+                                 : group == nullptr && std::get<Channel>(instance.what) == op.channel)
+        return &instance;
+    }
+    return nullptr;
+  }
+
+  Demand communication_demand(Op const& op, Operands const& operands, Item& item) const {
+    CommunicatorInstance const& instance = *communicator_of(op);
+    if (instance.layout.members == 1)
+      return {Seconds(0), Seconds(0), ComputeDemand{}, 0, 0, Evidence::datasheet};
+    item.communicator = instance.class_index;
+    Demand demand = is_collective(op.kind)
+                        ? ring_demand(op, operands, cluster_, instance.layout, instance.unit_rate)
+                        : transfer_demand(op, operands, cluster_, instance.same_node, instance.unit_rate);
+    std::get<TransferDemand>(demand.device).phases[0].flows[0].links = links_of_[at(instance.class_index)];
+    return demand;
+  }
+
+  // ----------------------------------------------------------------------------------------------------------- segments
+
+  Segment const& segment_of_layer(int program, bool backward) {
+    auto const [found, is_new] = segments_.try_emplace({program, backward});
+    if (is_new) {
+      // The layer's own block is not part of the program: it is run alone, then taken out again.
+      std::size_t const demands = result_.program.demands.size();
+      std::int32_t const block = layer_block(program, backward);
+      found->second = segment_of(result_.program, result_.program.blocks[at(block)], result_.blocks[at(block)]);
+      result_.program.blocks.pop_back();
+      result_.blocks.pop_back();
+      result_.program.demands.resize(demands);
+    }
+    return found->second;
+  }
+
+  // Layers of a slot, as counts of equal neighbours in the order of execution.
+  std::int32_t segment_block(Slot const& slot) {
+    bool const backward = slot.kind == SlotKind::backward;
+    auto const [found, is_new] = segment_blocks_.try_emplace({slot.first, slot.last, backward}, -1);
+    if (!is_new)
+      return found->second;
+    Segment whole;
+    for (int i = 0; i < slot.last - slot.first; ++i) {
+      int const layer = backward ? slot.last - 1 - i : slot.first + i;
+      Segment const& part = segment_of_layer(stage_->layers[at(layer)].program, backward);
+      whole = i == 0 ? part : compose(whole, part);
+    }
+    Demand demand;
+    demand.issue = whole.host;
+    demand.lead = whole.cold - whole.device;
+    demand.device = ComputeDemand{whole.device};
+    if (options_.interference && whole.device > Seconds(0))
+      demand.memory_bandwidth_share = whole.busy_bandwidth / whole.device.value();
+    Item item;
+    item.stream = compute_stream;
+    item.demand = static_cast<std::int32_t>(result_.program.demands.size());
+    result_.program.demands.push_back(std::move(demand));
+    int const first = backward ? slot.last - 1 : slot.first;
+    BlockOrigin origin{.layer_program = &program_.layer_programs[at(stage_->layers[at(first)].program)],
+                       .backward = backward,
+                       .op = nullptr,
+                       .compute = whole.compute,
+                       .exposed_tp = whole.exposed_tp,
+                       .hidden_tp = whole.hidden_tp};
+    return found->second = add_block({{std::move(item)}}, origin);
+  }
+
+  Program const& program_;
+  Cluster const& cluster_;
+  FoldOptions options_;
+  Partition partition_;
+  Folding result_;
+  std::vector<std::int32_t> representatives_; // by class: position in partition_.ranks
+  std::vector<std::int64_t> ranks_in_class_;
+  std::vector<std::vector<LinkUse>> links_of_; // by communicator class
+  std::vector<std::int32_t> example_;          // by communicator class: one of its instances
+  // of the class being folded
+  StageProgram const* stage_ = nullptr;
+  std::int32_t representative_ = 0;
+  double speed_ = 1;
+  std::vector<std::int32_t> use_of_; // by OpId: its last use
+  std::map<std::pair<int, bool>, std::int32_t> layer_blocks_;
+  std::map<std::pair<int, bool>, Segment> segments_;
+  std::map<std::tuple<int, int, bool>, std::int32_t> segment_blocks_;
+  std::vector<std::pair<Op const*, std::int32_t>> op_blocks_;
+};
+
+} // namespace
+
+Folding fold(Program const& program, Cluster const& cluster, FoldOptions options) {
+  return Folder(program, cluster, options).run();
+}
+
+} // namespace foreplan

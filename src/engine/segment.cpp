@@ -1,0 +1,78 @@
+#include "engine/segment.hpp"
+
+#include "engine/engine.hpp"
+
+#include <algorithm>
+
+namespace foreplan {
+
+Segment compose(Segment const& first, Segment const& second) {
+  Segment both = first;
+  both.cold = std::max(first.cold + second.device, first.host + second.cold);
+  both.device += second.device;
+  both.host += second.host;
+  both.busy_bandwidth += second.busy_bandwidth;
+  both.exposed_tp += second.exposed_tp;
+  both.hidden_tp += second.hidden_tp;
+  for (std::size_t i = 0; i < both.compute.size(); ++i)
+    both.compute[i] += second.compute[i];
+  return both;
+}
+
+namespace {
+
+// The block alone in a program of one class; its communicators have no other members.
+FoldedProgram alone(FoldedProgram const& program, Block const& block) {
+  FoldedProgram single;
+  single.links = program.links;
+  single.blocks = {block};
+  for (Item& item : single.blocks[0].items) {
+    single.demands.push_back(program.demands[static_cast<std::size_t>(item.demand)]);
+    item.demand = static_cast<std::int32_t>(single.demands.size()) - 1;
+    if (item.communicator >= 0)
+      item.communicator = 0;
+    // Before the block there is nothing to wait for.
+    std::erase(item.waits, wait_for_entry);
+  }
+  single.communicators = {{"own", {0}}};
+  single.classes = {{"own", 1, {{0, 0, 0}}, {}}};
+  return single;
+}
+
+void without_host(FoldedProgram& program) {
+  for (Demand& demand : program.demands)
+    demand.issue = demand.lead = Seconds(0);
+}
+
+} // namespace
+
+Segment segment_of(FoldedProgram const& program, Block const& block, BlockOrigin const& origin) {
+  FoldedProgram single = alone(program, block);
+  Segment segment;
+  segment.cold = run_fast(single, {.keep_entries = false}).step;
+  for (Demand const& demand : single.demands)
+    segment.host += demand.issue;
+  without_host(single);
+  Timeline const timeline = run_fast(single);
+  segment.device = timeline.step;
+
+  std::vector<Op> const& ops = origin.backward ? origin.layer_program->backward : origin.layer_program->forward;
+  Seconds transfers;
+  for (TimelineEntry const& ran : timeline.classes[0]) {
+    auto const index = static_cast<std::size_t>(ran.item);
+    Seconds const taken(ran.end - ran.start);
+    segment.busy_bandwidth += single.demands[index].memory_bandwidth_share * taken.value();
+    if (single.blocks[0].items[index].stream == compute_stream)
+      segment.compute[static_cast<std::size_t>(kernel_class(ops[index].kind))] += taken;
+    else
+      transfers += taken;
+  }
+  Seconds busy;
+  for (Seconds seconds : segment.compute)
+    busy += seconds;
+  segment.exposed_tp = std::max(Seconds(0), segment.device - busy);
+  segment.hidden_tp = std::max(Seconds(0), transfers - segment.exposed_tp);
+  return segment;
+}
+
+} // namespace foreplan

@@ -1,0 +1,77 @@
+#include "interpreter/data.hpp"
+
+#include <cmath>
+
+namespace foreplan {
+namespace {
+
+// splitmix64's finaliser: every bit of the result depends on every bit of the argument.
+std::uint64_t mix(std::uint64_t value) {
+  value += 0x9e3779b97f4a7c15ULL;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
+  return value ^ (value >> 31);
+}
+
+// The order matters: (a, b) and (b, a) differ.
+std::uint64_t mix(std::uint64_t state, std::int64_t value) {
+  return mix(3 * state + mix(static_cast<std::uint64_t>(value)));
+}
+
+std::uint64_t mix(std::uint64_t state, std::string const& text) {
+  for (char c : text)
+    state = mix(state, static_cast<std::int64_t>(c));
+  return state;
+}
+
+// Uniform in [-1, 1).
+double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x1p-52 - 1; }
+
+// Vectors (norms, biases) vary by 0.2; matrices by 1 / sqrt(columns of the last dimension), which keeps activations and
+// logits of small models of order one.
+double spread(Parameter const& parameter, bool norm_weight) {
+  if (norm_weight || parameter.full_shape.size() == 1)
+    return 0.2;
+  return 1.5 / std::sqrt(static_cast<double>(parameter.full_shape.back()));
+}
+
+} // namespace
+
+std::int64_t global_sequence(Plan const& plan, int dp_index, std::int64_t micro_batch, std::int64_t row) {
+  return (dp_index * plan.micro_batches() + micro_batch) * plan.micro_batch + row;
+}
+
+std::int64_t token_id(std::uint64_t seed, int step, std::int64_t sequence, std::int64_t position,
+                      std::int64_t vocabulary) {
+  std::uint64_t const bits = mix(mix(mix(mix(seed), step), sequence), position);
+  return static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(vocabulary));
+}
+
+std::vector<double> initial_shard(std::uint64_t seed, Parameter const& parameter, int layer, bool norm_weight,
+                                  int tp_index) {
+  std::uint64_t const state = parameter.tied ? mix(mix(seed), std::string("tied"))
+                                             : mix(mix(mix(seed), layer), parameter.name);
+  double const centre = norm_weight ? 1 : 0;
+  double const width = spread(parameter, norm_weight);
+  AxisPlacement const placement = parameter.placement[Axis::tp];
+  bool const cut = placement.kind == AxisPlacement::Kind::sharded;
+  int const dimension = placement.dimension;
+
+  std::vector<double> values(static_cast<std::size_t>(parameter.elements()));
+  for (std::size_t local = 0; local < values.size(); ++local) {
+    std::int64_t full = 0; // index in the full parameter
+    auto rest = static_cast<std::int64_t>(local);
+    std::int64_t stride = 1;
+    for (std::size_t i = parameter.shape.size(); i-- > 0;) {
+      std::int64_t const index = rest % parameter.shape[i] +
+                                 (cut && static_cast<int>(i) == dimension ? tp_index * parameter.shape[i] : 0);
+      rest /= parameter.shape[i];
+      full += index * stride;
+      stride *= parameter.full_shape[i];
+    }
+    values[local] = centre + width * uniform(mix(state, full));
+  }
+  return values;
+}
+
+} // namespace foreplan

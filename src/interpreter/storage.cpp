@@ -1,0 +1,187 @@
+#include "interpreter/storage.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace foreplan {
+namespace {
+
+using Space = BufferKey::Space;
+
+// Addresses from zero.
+class Arena {
+public:
+  explicit Arena(Reuse reuse) : reuse_(reuse) {}
+
+  std::int64_t allocate(std::int64_t size) {
+    auto const block = find_block(size);
+    if (block == free_.end()) {
+      size_ += size;
+      return size_ - size;
+    }
+    std::int64_t const address = block->begin;
+    block->begin += size;
+    if (block->begin == block->end)
+      free_.erase(block);
+    return address;
+  }
+
+  void free(Range range) { free_.push_back(range); }
+  [[nodiscard]] std::int64_t size() const { return size_; }
+
+private:
+  std::vector<Range>::iterator find_block(std::int64_t size) {
+    auto const last = [&](auto fits) {
+      auto const found = std::find_if(free_.rbegin(), free_.rend(), fits);
+      return found == free_.rend() ? free_.end() : std::next(found).base();
+    };
+    auto const large_enough = [size](Range range) { return range.end - range.begin >= size; };
+    if (reuse_ == Reuse::last_freed)
+      return last(large_enough);
+    auto const same = last([size](Range range) { return range.end - range.begin == size; });
+    return same != free_.end() ? same : std::find_if(free_.begin(), free_.end(), large_enough);
+  }
+
+  Reuse reuse_;
+  std::vector<Range> free_; // in the order in which they were freed
+  std::int64_t size_ = 0;
+};
+
+struct Live {
+  Range range;
+  bool released = false;
+};
+
+class Layout {
+public:
+  Layout(Program const& program, StageProgram const& stage, Reuse reuse)
+      : program_(program), stage_(stage), arena_(reuse) {}
+
+  StageStorage take() {
+    place_persistent();
+    storage_.instances = instances_of(program_, stage_);
+    for (Instance const& instance : storage_.instances)
+      bind(instance);
+    storage_.size = storage_.arena + arena_.size();
+    for (int dp_index = 0; dp_index < program_.plan.dp; ++dp_index)
+      storage_.undefined.push_back(undefined(dp_index));
+    return std::move(storage_);
+  }
+
+private:
+  void place_persistent() {
+    std::int64_t next = 0;
+    for (Buffer const& buffer : stage_.buffers) {
+      storage_.persistent.push_back(buffer.persistent ? next : -1);
+      next += buffer.persistent ? buffer.elements : 0;
+    }
+    std::int64_t const tokens = program_.plan.tokens() * program_.plan.micro_batches();
+    storage_.tokens = next;
+    storage_.labels = next + tokens;
+    storage_.arena = next + 2 * tokens;
+  }
+
+  void bind(Instance const& instance) {
+    Op const& op = *instance.op;
+    BoundInstance bound{.op = &op,
+                        .micro_batch = instance.micro_batch,
+                        .first_operand = static_cast<std::int32_t>(storage_.operands.size()),
+                        .reads = static_cast<std::int32_t>(op.reads.size()),
+                        .writes = static_cast<std::int32_t>(op.writes.size()),
+                        .first_release = static_cast<std::int32_t>(storage_.releases.size()),
+                        .release_count = 0};
+    for (TensorId id : op.reads)
+      bind_operand(instance, id, false);
+    for (TensorId id : op.writes)
+      bind_operand(instance, id, true);
+    for (BufferRef buffer : op.releases)
+      release(resolve(program_, stage_, instance, buffer));
+    bound.release_count = static_cast<std::int32_t>(storage_.releases.size()) - bound.first_release;
+    storage_.bound.push_back(bound);
+  }
+
+  void bind_operand(Instance const& instance, TensorId id, bool writes) {
+    storage_.operands.push_back(operand(instance, tensor_of(stage_, instance, id), writes));
+  }
+
+  BoundOperand operand(Instance const& instance, Tensor const& tensor, bool writes) {
+    Access const access = resolve(program_, stage_, instance, tensor, 0);
+    Range const range = range_of(access.key, writes);
+    std::int64_t shift = 0;
+    if (access.key.space == Space::stage && program_.plan.dp > 1)
+      shift = resolve(program_, stage_, instance, tensor, 1).begin - access.begin;
+    std::int64_t const last = shift * (program_.plan.dp - 1);
+    if (access.begin < 0 || access.begin + last < 0 ||
+        access.end + std::max<std::int64_t>(last, 0) > range.end - range.begin)
+      throw std::runtime_error("tensor '" + tensor.name + "' exceeds its buffer");
+    return {range.begin + access.begin, shift, &tensor};
+  }
+
+  // The place of a buffer at this point of the issue order. Reading a released buffer finds its old place; reading one
+  // that nobody wrote finds a fresh one.
+  Range range_of(BufferKey const& key, bool writes) {
+    if (key.space == Space::tokens || key.space == Space::labels)
+      return ids(key);
+    if (key.space == Space::stage && storage_.persistent[static_cast<std::size_t>(key.index)] >= 0) {
+      std::int64_t const address = storage_.persistent[static_cast<std::size_t>(key.index)];
+      return {address, address + stage_.buffers[static_cast<std::size_t>(key.index)].elements};
+    }
+    auto const [found, is_new] = live_.try_emplace(key);
+    Live& live = found->second;
+    if (is_new || (live.released && writes)) {
+      std::int64_t const size = buffer_of(program_, stage_, key).elements;
+      std::int64_t const address = storage_.arena + arena_.allocate(size);
+      live = {{address, address + size}, false};
+    }
+    return live.range;
+  }
+
+  [[nodiscard]] Range ids(BufferKey const& key) const {
+    std::int64_t const count = program_.plan.tokens();
+    std::int64_t const base = key.space == Space::tokens ? storage_.tokens : storage_.labels;
+    return {base + key.micro_batch * count, base + (key.micro_batch + 1) * count};
+  }
+
+  void release(BufferKey const& key) {
+    auto const found = live_.find(key);
+    if (found == live_.end() || found->second.released)
+      return;
+    found->second.released = true;
+    storage_.releases.push_back(found->second.range);
+    arena_.free({found->second.range.begin - storage_.arena, found->second.range.end - storage_.arena});
+  }
+
+  // The gaps between the initial tensors of the persistent buffers, and the arena.
+  std::vector<Range> undefined(int dp_index) {
+    std::vector<Range> defined;
+    for (TensorId id : stage_.initial) {
+      BoundOperand const initial = operand(Instance{}, stage_[id], false);
+      defined.push_back({initial.at(dp_index), initial.at(dp_index) + stage_[id].elements()});
+    }
+    defined.push_back({storage_.tokens, storage_.arena});
+    std::sort(defined.begin(), defined.end(), [](Range a, Range b) { return a.begin < b.begin; });
+    std::vector<Range> gaps;
+    std::int64_t next = 0;
+    for (Range range : defined) {
+      if (range.begin > next)
+        gaps.push_back({next, range.begin});
+      next = std::max(next, range.end);
+    }
+    gaps.push_back({next, storage_.size});
+    return gaps;
+  }
+
+  Program const& program_;
+  StageProgram const& stage_;
+  StageStorage storage_;
+  Arena arena_;
+  std::unordered_map<BufferKey, Live, BufferKeyHash> live_;
+};
+
+} // namespace
+
+StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse) {
+  return Layout(program, stage, reuse).take();
+}
+
+} // namespace foreplan

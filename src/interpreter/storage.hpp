@@ -1,0 +1,62 @@
+// Where the tensors of a stage program lie in the memory of a rank, fixed before anything runs. Ranks of a stage share
+// the layout:
+//   persistent buffers | token ids | labels | arena of all temporaries
+// An arena address is given at a buffer's first access in issue order and free for whatever is issued after the op that
+// releases it, as in a stream-ordered caching allocator: a wait that is missing lets one buffer overwrite another.
+#pragma once
+
+#include "program/instances.hpp"
+#include "program/program.hpp"
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+namespace foreplan {
+
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+
+// An instance whose operands and releases are resolved to addresses: elements from the beginning of the rank's memory.
+struct BoundOperand {
+  std::int64_t address = 0;
+  std::int64_t per_dp_index = 0; // added for each unit of the rank's dp index: views of a rank's own shard
+  Tensor const* tensor = nullptr;
+  [[nodiscard]] std::int64_t at(int dp_index) const { return address + per_dp_index * dp_index; }
+};
+
+struct BoundInstance {
+  Op const* op = nullptr;
+  MicroBatch micro_batch;
+  std::int32_t first_operand = 0; // in StageStorage::operands: reads, then writes
+  std::int32_t reads = 0;
+  std::int32_t writes = 0;
+  std::int32_t first_release = 0; // in StageStorage::releases
+  std::int32_t release_count = 0;
+};
+
+struct StageStorage {
+  std::vector<Instance> instances;
+  std::vector<BoundInstance> bound; // of equal positions
+  std::vector<BoundOperand> operands;
+  std::vector<Range> releases;
+  std::vector<std::int64_t> persistent; // address by BufferId of the stage; -1: a temporary
+  std::int64_t tokens = 0;              // address of the token ids, micro-batch by micro-batch
+  std::int64_t labels = 0;
+  std::int64_t arena = 0;
+  std::int64_t size = 0;
+  std::vector<std::vector<Range>> undefined; // by dp index: what holds no value when a step begins
+};
+
+// Which free block of the arena a buffer takes, if any is large enough.
+enum class Reuse : std::uint8_t {
+  same_size, // the one of its very size that was freed last, else the one that was freed first
+  last_freed // the one that was freed last: the shortest time between a release and the next use of the memory
+};
+
+// Throws std::runtime_error when a tensor exceeds its buffer. Needs no well-formed program otherwise.
+StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse);
+
+} // namespace foreplan

@@ -1,0 +1,68 @@
+#include "plan/plan.hpp"
+
+#include <fmt/format.h>
+
+namespace foreplan {
+
+std::int64_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+    case DType::fp16: return 2;
+    case DType::fp32:
+    case DType::int32: return 4;
+    case DType::uint8: return 1;
+  }
+  return 0;
+}
+
+std::string_view to_string(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::gpipe: return "gpipe";
+    case Schedule::one_f_one_b: return "1f1b";
+    case Schedule::interleaved: return "interleaved";
+  }
+  return "?";
+}
+
+std::string_view to_string(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::none: return "none";
+    case Recompute::selective: return "selective";
+    case Recompute::full: return "full";
+  }
+  return "?";
+}
+
+std::string_view to_string(DType dtype) {
+  switch (dtype) {
+    case DType::bf16: return "bf16";
+    case DType::fp16: return "fp16";
+    case DType::fp32: return "fp32";
+    case DType::int32: return "int32";
+    case DType::uint8: return "uint8";
+  }
+  return "?";
+}
+
+std::string_view to_string(Attention attention) { return attention == Attention::fused ? "fused" : "unfused"; }
+
+std::string_view to_string(P2p p2p) { return p2p == P2p::synchronous ? "synchronous" : "overlapped"; }
+
+std::string describe(Plan const& plan) {
+  std::string text = fmt::format("tp {}, pp {}, dp {}", plan.tp, plan.pp, plan.dp);
+  if (plan.chunks > 1)
+    text += fmt::format(", {} chunks", plan.chunks);
+  if (plan.sequence_parallel)
+    text += ", sequence parallel";
+  text += fmt::format(", zero {}, micro-batch {}", plan.zero_stage, plan.micro_batch);
+  if (plan.schedule == Schedule::gpipe)
+    text += ", gpipe";
+  if (plan.recompute != Recompute::none) {
+    text += fmt::format(", {} recompute", to_string(plan.recompute));
+    if (plan.recompute_layers >= 0)
+      text += fmt::format(" of {} layers", plan.recompute_layers);
+  }
+  return text;
+}
+
+} // namespace foreplan

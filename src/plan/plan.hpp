@@ -1,0 +1,60 @@
+// A plan: how one training step of a model is spread over ranks. It knows ranks, never links.
+#pragma once
+
+#include "model/model.hpp"
+#include "units/ids.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace foreplan {
+
+enum class Schedule { gpipe, one_f_one_b, interleaved };
+enum class Recompute { none, selective, full };
+enum class DType : std::uint8_t { bf16, fp16, fp32, int32, uint8 };
+enum class Attention { fused, unfused };  // flash attention, or scores, softmax and context as kernels of their own
+enum class P2p { synchronous, overlapped }; // the next slot waits for a send at once, or only before its buffer is reused
+
+struct Plan {
+  int tp = 1;
+  int pp = 1;
+  int dp = 1;
+  int chunks = 1;                    // v: model chunks per stage; > 1 needs Schedule::interleaved
+  bool sequence_parallel = false;
+  int zero_stage = 0;                // 0 or 1
+  Schedule schedule = Schedule::one_f_one_b;
+  Recompute recompute = Recompute::none;
+  int recompute_layers = -1;         // the first n blocks of every chunk are recomputed; -1: all
+
+  std::int64_t sequence_length = 0;  // s, tokens
+  std::int64_t micro_batch = 1;      // b, sequences
+  std::int64_t global_batch = 0;     // sequences of one step over all data-parallel ranks
+
+  DType parameter_dtype = DType::bf16;
+  DType gradient_dtype = DType::fp32;  // of the accumulated gradients
+  DType reduction_dtype = DType::fp32; // on the wire of the data-parallel reduction
+  std::int64_t bucket_elements = 0;    // of a gradient bucket; 0: one bucket a chunk
+  double gradient_clip = 1.0;          // global norm at which gradients are scaled down; 0: never
+
+  Attention attention = Attention::fused;
+  P2p p2p = P2p::synchronous;
+
+  [[nodiscard]] int world_size() const { return tp * pp * dp; }
+  [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (micro_batch * dp); } // m, of one rank
+  [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; }            // T, of one micro-batch
+  friend bool operator==(Plan const&, Plan const&) = default;
+};
+
+std::int64_t size_of(DType dtype); // bytes of one element
+
+std::string_view to_string(Schedule schedule);
+std::string_view to_string(Recompute recompute);
+std::string_view to_string(DType dtype);
+std::string_view to_string(Attention attention);
+std::string_view to_string(P2p p2p);
+
+// "tp 8, pp 4, dp 2, ..." in one line, for tables and errors.
+std::string describe(Plan const& plan);
+
+} // namespace foreplan

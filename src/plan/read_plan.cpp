@@ -1,0 +1,101 @@
+#include "plan/read_plan.hpp"
+
+#include <fmt/format.h>
+
+#include <limits>
+
+namespace foreplan {
+namespace {
+
+// Bounds that no plan reaches and within which products of two fields cannot overflow.
+constexpr std::int64_t most_ranks = 1 << 24;
+constexpr std::int64_t most_tokens = std::int64_t{1} << 31;
+constexpr std::int64_t most_elements = std::int64_t{1} << 50;
+
+void read_integer(JsonReader const& reader, std::string_view key, std::int64_t least, std::int64_t most, std::int64_t& field) {
+  if (auto const value = reader.find(key))
+    field = value->integer(least, most);
+}
+
+void read_integer(JsonReader const& reader, std::string_view key, int least, std::int64_t most, int& field) {
+  if (auto const value = reader.find(key))
+    field = static_cast<int>(value->integer(least, most));
+}
+
+void read_dtype(JsonReader const& reader, std::string_view key, DType& field) {
+  if (auto const value = reader.find(key))
+    field = value->choice<DType>({{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
+}
+
+template <class T>
+void read_choice(JsonReader const& reader, std::string_view key,
+                 std::initializer_list<std::pair<std::string_view, T>> choices, T& field) {
+  if (auto const value = reader.find(key))
+    field = value->choice<T>(choices);
+}
+
+} // namespace
+
+Plan read_plan(std::string const& path) { return read_plan(JsonReader::read_file(path, "foreplan plan 1")); }
+
+Plan read_plan(JsonReader const& reader) {
+  reader.expect_keys({"tp", "pp", "dp", "chunks", "sequence_parallel", "zero_stage", "schedule", "recompute",
+                      "recompute_layers", "sequence_length", "micro_batch", "global_batch", "parameter_dtype",
+                      "gradient_dtype", "reduction_dtype", "bucket_elements", "gradient_clip", "attention", "p2p"});
+  Plan plan;
+  read_integer(reader, "tp", 1, most_ranks, plan.tp);
+  read_integer(reader, "pp", 1, most_ranks, plan.pp);
+  read_integer(reader, "dp", 1, most_ranks, plan.dp);
+  read_integer(reader, "chunks", 1, most_ranks, plan.chunks);
+  if (auto const value = reader.find("sequence_parallel"))
+    plan.sequence_parallel = value->boolean();
+  read_integer(reader, "zero_stage", 0, 3, plan.zero_stage);
+  read_choice<Schedule>(reader, "schedule",
+                        {{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}},
+                        plan.schedule);
+  read_choice<Recompute>(reader, "recompute",
+                         {{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}},
+                         plan.recompute);
+  read_integer(reader, "recompute_layers", -1, most_ranks, plan.recompute_layers);
+  plan.sequence_length = reader["sequence_length"].integer(1, most_tokens);
+  read_integer(reader, "micro_batch", 1, most_tokens, plan.micro_batch);
+  plan.global_batch = reader["global_batch"].integer(1, most_tokens);
+  read_dtype(reader, "parameter_dtype", plan.parameter_dtype);
+  read_dtype(reader, "gradient_dtype", plan.gradient_dtype);
+  read_dtype(reader, "reduction_dtype", plan.reduction_dtype);
+  read_integer(reader, "bucket_elements", 0, most_elements, plan.bucket_elements);
+  if (auto const value = reader.find("gradient_clip"))
+    plan.gradient_clip = value->number(0, std::numeric_limits<double>::max());
+  read_choice<Attention>(reader, "attention", {{"fused", Attention::fused}, {"unfused", Attention::unfused}}, plan.attention);
+  read_choice<P2p>(reader, "p2p", {{"synchronous", P2p::synchronous}, {"overlapped", P2p::overlapped}}, plan.p2p);
+  return plan;
+}
+
+std::string plan_json(Plan const& plan) {
+  std::string text = "{\n  \"format\": \"foreplan plan 1\"";
+  auto add = [&](std::string_view key, std::string const& value) { text += fmt::format(",\n  \"{}\": {}", key, value); };
+  auto number = [&](std::string_view key, auto value) { add(key, fmt::format("{}", value)); };
+  auto word = [&](std::string_view key, std::string_view value) { add(key, fmt::format("\"{}\"", value)); };
+  number("tp", plan.tp);
+  number("pp", plan.pp);
+  number("dp", plan.dp);
+  number("chunks", plan.chunks);
+  number("sequence_parallel", plan.sequence_parallel);
+  number("zero_stage", plan.zero_stage);
+  word("schedule", to_string(plan.schedule));
+  word("recompute", to_string(plan.recompute));
+  number("recompute_layers", plan.recompute_layers);
+  number("sequence_length", plan.sequence_length);
+  number("micro_batch", plan.micro_batch);
+  number("global_batch", plan.global_batch);
+  word("parameter_dtype", to_string(plan.parameter_dtype));
+  word("gradient_dtype", to_string(plan.gradient_dtype));
+  word("reduction_dtype", to_string(plan.reduction_dtype));
+  number("bucket_elements", plan.bucket_elements);
+  number("gradient_clip", plan.gradient_clip);
+  word("attention", to_string(plan.attention));
+  word("p2p", to_string(plan.p2p));
+  return text + "\n}\n";
+}
+
+} // namespace foreplan

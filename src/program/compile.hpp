@@ -1,0 +1,18 @@
+// Compilation of a plan into a program.
+#pragma once
+
+#include "program/program.hpp"
+
+#include <string>
+#include <vector>
+
+namespace foreplan {
+
+// The plan must be legal for the model (plan/plan_checker.hpp). Passes named in `skip` are left out: the result is the
+// same program without that strategy, for comparison; it need not be a correct training step. Names: compile_passes().
+Program compile(Model const& model, Plan const& plan, std::vector<std::string> const& skip = {});
+
+// Names of the passes, in order.
+std::vector<std::string> compile_passes();
+
+} // namespace foreplan

@@ -1,0 +1,18 @@
+// Layer passes: each rewrites one layer program; together they make it what one rank of a plan runs. In the order of
+// compile.cpp. A pass that a plan does not use leaves the layer as it is.
+#pragma once
+
+#include "program/program.hpp"
+
+namespace foreplan {
+
+// Cuts what the layer's builder marked as splittable: heads, MLP width, vocabulary.
+void tensor_parallel(LayerProgram& layer, Plan const& plan);
+// Cuts the tokens of the tensors outside the tensor-parallel regions.
+void sequence_parallel(LayerProgram& layer, Plan const& plan);
+// Puts in the collectives that the placements ask for: a sum read as a whole, a shard read as a whole.
+void insert_collectives(LayerProgram& layer, Plan const& plan);
+// Rebuilds dropped activations in the backward.
+void recompute(LayerProgram& layer, Recompute what);
+
+} // namespace foreplan

@@ -1,0 +1,126 @@
+// Recomputation: forward ops are run again in the backward, so that what they wrote need not be kept from F to B.
+//   full       the whole layer's forward, collectives included: only the layer's input is kept
+//   selective  the attention core (Korthikanti et al., arXiv 2205.05198, section 5)
+#include "program/layer_passes/layer_passes.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace foreplan {
+
+namespace {
+
+class Rebuilder {
+public:
+  explicit Rebuilder(LayerProgram& layer) : layer_(layer) {
+    for (auto const* ops : {&layer.forward, &layer.backward})
+      for (Op const& op : *ops)
+        next_op_ = std::max(next_op_, op.id.value() + 1);
+  }
+
+  // A copy of a forward op that reads and writes rebuilt tensors.
+  Op again(Op op) {
+    op.id = OpId(next_op_++);
+    op.name += " again";
+    op.part = Part::input_gradient;
+    for (TensorId& id : op.writes)
+      id = rebuilt(id);
+    for (TensorId& id : op.reads)
+      id = current(id);
+    return op;
+  }
+
+  // What holds the tensor's value in the backward: the rebuilt tensor if there is one.
+  TensorId current(TensorId id) const {
+    auto const found = rebuilt_.find(id);
+    return found == rebuilt_.end() ? id : found->second;
+  }
+
+  void forget(TensorId id) { rebuilt_.erase(id); }
+
+private:
+  // In-place ops write a tensor that has been rebuilt already; views of one buffer stay views of one buffer.
+  TensorId rebuilt(TensorId id) {
+    if (auto const found = rebuilt_.find(id); found != rebuilt_.end())
+      return found->second;
+    Tensor copy = layer_[id];
+    auto const [buffer, is_new] =
+        buffers_.try_emplace(copy.buffer, static_cast<std::int32_t>(layer_.buffers.size()));
+    if (is_new)
+      layer_.buffers.push_back(buffer_like(copy));
+    copy.name += " again";
+    copy.buffer = {BufferRef::Scope::local, buffer->second};
+    layer_.tensors.push_back(std::move(copy));
+    return rebuilt_[id] = TensorId(static_cast<std::int64_t>(layer_.tensors.size()) - 1);
+  }
+
+  Buffer buffer_like(Tensor const& tensor) const {
+    if (tensor.buffer.scope == BufferRef::Scope::local) {
+      Buffer buffer = layer_.buffers[static_cast<std::size_t>(tensor.buffer.index)];
+      buffer.name += " again";
+      return buffer;
+    }
+    return {tensor.name + " again", tensor.category, tensor.dtype, tensor.elements(), false};
+  }
+
+  LayerProgram& layer_;
+  std::int32_t next_op_ = 0;
+  std::map<TensorId, TensorId> rebuilt_;
+  std::map<BufferRef, std::int32_t> buffers_;
+};
+
+void redirect_reads(std::vector<Op>& ops, Rebuilder const& rebuilder) {
+  for (Op& op : ops) {
+    for (TensorId& id : op.reads)
+      id = rebuilder.current(id);
+    for (TensorId& id : op.writes)
+      id = rebuilder.current(id);
+  }
+}
+
+void full(LayerProgram& layer) {
+  Rebuilder rebuilder(layer);
+  std::vector<Op> backward;
+  for (Op const& op : layer.forward)
+    backward.push_back(rebuilder.again(op));
+  redirect_reads(layer.backward, rebuilder);
+  backward.insert(backward.end(), layer.backward.begin(), layer.backward.end());
+  layer.backward = std::move(backward);
+  layer.name += ", full recompute";
+}
+
+void selective(LayerProgram& layer) {
+  Rebuilder rebuilder(layer);
+  std::vector<Op> core;
+  std::set<TensorId> kept; // the core's output, which the projection keeps anyway
+  for (Op const& op : layer.forward) {
+    if (op.core_attention)
+      core.push_back(rebuilder.again(op));
+    else
+      kept.insert(op.reads.begin(), op.reads.end());
+  }
+  for (TensorId id : kept)
+    rebuilder.forget(id);
+  std::vector<Op> redirected = layer.backward;
+  redirect_reads(redirected, rebuilder);
+  auto const changed = [](Op const& a, Op const& b) { return a.reads != b.reads; };
+  auto const first = std::mismatch(redirected.begin(), redirected.end(), layer.backward.begin(),
+                                   [&](Op const& a, Op const& b) { return !changed(a, b); }).first;
+  redirected.insert(first, core.begin(), core.end());
+  layer.backward = std::move(redirected);
+  layer.name += ", selective recompute";
+}
+
+} // namespace
+
+void recompute(LayerProgram& layer, Recompute what) {
+  if (layer.kind != LayerKind::block || what == Recompute::none)
+    return;
+  if (what == Recompute::full)
+    full(layer);
+  else
+    selective(layer);
+}
+
+} // namespace foreplan

@@ -1,0 +1,106 @@
+#include "program/program.hpp"
+
+#include <fmt/format.h>
+
+namespace foreplan {
+
+std::string to_string(Placement const& placement) {
+  std::string text;
+  for (Axis axis : {Axis::tp, Axis::dp, Axis::pp}) {
+    AxisPlacement const& on = placement[axis];
+    if (on == replicated)
+      continue;
+    if (!text.empty())
+      text += ", ";
+    text += to_string(AxisSet(axis));
+    switch (on.kind) {
+      case AxisPlacement::Kind::replicated: break;
+      case AxisPlacement::Kind::sharded: text += fmt::format(" shard {}", on.dimension); break;
+      case AxisPlacement::Kind::partial_sum: text += " partial sum"; break;
+      case AxisPlacement::Kind::partial_max: text += " partial maximum"; break;
+    }
+  }
+  return text.empty() ? "replicated" : text;
+}
+
+std::string_view to_string(Category category) {
+  switch (category) {
+    case Category::parameters: return "parameters";
+    case Category::gradients: return "gradients";
+    case Category::optimizer: return "optimizer";
+    case Category::activations: return "activations";
+    case Category::logits: return "logits";
+    case Category::communication: return "communication";
+    case Category::scratch: return "scratch";
+  }
+  return "?";
+}
+
+std::string_view to_string(Stream stream) {
+  switch (stream) {
+    case Stream::compute: return "compute";
+    case Stream::tp: return "tp";
+    case Stream::dp: return "dp";
+    case Stream::send_activation: return "send activation";
+    case Stream::receive_activation: return "receive activation";
+    case Stream::send_gradient: return "send gradient";
+    case Stream::receive_gradient: return "receive gradient";
+  }
+  return "?";
+}
+
+bool is_collective(OpKind kind) {
+  return kind == OpKind::all_reduce || kind == OpKind::all_gather || kind == OpKind::reduce_scatter;
+}
+
+bool is_communication(OpKind kind) { return is_collective(kind) || kind == OpKind::send || kind == OpKind::receive; }
+
+std::string_view to_string(OpKind kind) {
+  switch (kind) {
+    case OpKind::embedding_forward: return "embedding_forward";
+    case OpKind::embedding_backward: return "embedding_backward";
+    case OpKind::add_positions: return "add_positions";
+    case OpKind::position_gradient: return "position_gradient";
+    case OpKind::loss_maximum: return "loss_maximum";
+    case OpKind::loss_sums: return "loss_sums";
+    case OpKind::loss_forward: return "loss_forward";
+    case OpKind::loss_backward: return "loss_backward";
+    case OpKind::norm_forward: return "norm_forward";
+    case OpKind::norm_backward: return "norm_backward";
+    case OpKind::linear_forward: return "linear_forward";
+    case OpKind::linear_input_gradient: return "linear_input_gradient";
+    case OpKind::linear_weight_gradient: return "linear_weight_gradient";
+    case OpKind::rope_forward: return "rope_forward";
+    case OpKind::rope_backward: return "rope_backward";
+    case OpKind::attention_forward: return "attention_forward";
+    case OpKind::attention_backward: return "attention_backward";
+    case OpKind::attention_scores: return "attention_scores";
+    case OpKind::attention_softmax: return "attention_softmax";
+    case OpKind::attention_context: return "attention_context";
+    case OpKind::attention_context_backward: return "attention_context_backward";
+    case OpKind::attention_softmax_backward: return "attention_softmax_backward";
+    case OpKind::attention_scores_backward: return "attention_scores_backward";
+    case OpKind::gelu_forward: return "gelu_forward";
+    case OpKind::gelu_backward: return "gelu_backward";
+    case OpKind::swiglu_forward: return "swiglu_forward";
+    case OpKind::swiglu_backward: return "swiglu_backward";
+    case OpKind::add: return "add";
+    case OpKind::bias_add: return "bias_add";
+    case OpKind::bias_gradient: return "bias_gradient";
+    case OpKind::dropout_forward: return "dropout_forward";
+    case OpKind::dropout_backward: return "dropout_backward";
+    case OpKind::zero_fill: return "zero_fill";
+    case OpKind::cast: return "cast";
+    case OpKind::norm_squared: return "norm_squared";
+    case OpKind::adam: return "adam";
+    case OpKind::all_reduce: return "all_reduce";
+    case OpKind::all_gather: return "all_gather";
+    case OpKind::reduce_scatter: return "reduce_scatter";
+    case OpKind::send: return "send";
+    case OpKind::receive: return "receive";
+    case OpKind::wait: return "wait";
+  }
+  return "?";
+}
+
+} // namespace foreplan

@@ -1,0 +1,319 @@
+// The program: what a plan compiles to. Layer programs are templates stored once per kind of layer; a stage program is
+// the host's issue order of one rank class, made of slots (which refer to layer programs) and step-level ops.
+// The program knows model and plan; it holds amounts (shapes), never durations.
+#pragma once
+
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+#include "plan/process_groups.hpp"
+#include "units/ids.hpp"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace foreplan {
+
+// ---------------------------------------------------------------------------------------------------------- placement
+
+// What a tensor is along one axis: the same on all ranks, cut along a dimension, or a sum (or maximum) still to be taken.
+struct AxisPlacement {
+  enum class Kind : std::uint8_t { replicated, sharded, partial_sum, partial_max };
+  Kind kind = Kind::replicated;
+  std::int8_t dimension = 0; // of the shape, when sharded
+  friend bool operator==(AxisPlacement const&, AxisPlacement const&) = default;
+};
+inline constexpr AxisPlacement replicated{};
+inline constexpr AxisPlacement partial_sum{AxisPlacement::Kind::partial_sum, 0};
+inline constexpr AxisPlacement partial_max{AxisPlacement::Kind::partial_max, 0};
+constexpr AxisPlacement sharded(int dimension) {
+  return {AxisPlacement::Kind::sharded, static_cast<std::int8_t>(dimension)};
+}
+
+struct Placement {
+  std::array<AxisPlacement, axis_count> along{};
+  AxisPlacement& operator[](Axis axis) { return along[static_cast<std::size_t>(axis)]; }
+  AxisPlacement const& operator[](Axis axis) const { return along[static_cast<std::size_t>(axis)]; }
+  friend bool operator==(Placement const&, Placement const&) = default;
+};
+std::string to_string(Placement const& placement); // "tp shard 0, dp partial sum"
+
+// ---------------------------------------------------------------------------------------------------- buffers, tensors
+
+enum class Category : std::uint8_t {
+  parameters, gradients, optimizer, activations, logits, communication, scratch
+};
+inline constexpr int category_count = 7;
+std::string_view to_string(Category category);
+
+// Storage. Persistent buffers live for the whole run; the others exist once per use (layer, micro-batch): from the
+// issue of their first writer to the op that releases them.
+struct Buffer {
+  std::string name;
+  Category category = Category::scratch;
+  DType dtype = DType::fp32;
+  std::int64_t elements = 0;
+  bool persistent = false;
+};
+
+// Where a tensor's storage is found. A layer program's references are resolved per (layer, micro-batch):
+struct BufferRef {
+  enum class Scope : std::uint8_t {
+    local,           // buffers[index] of the layer program, one instance per (layer, micro-batch)
+    input,           // activations entering the layer: boundary `layer`
+    output,          // activations leaving it: boundary `layer + 1`
+    output_gradient, // gradient of boundary `layer + 1`
+    input_gradient,  // gradient of boundary `layer`
+    parameter,       // parameters[index] of the layer, a view of a flat buffer of the stage
+    gradient,        // its accumulated gradient, likewise
+    tokens,          // token ids of the micro-batch (data: always there, never released)
+    labels,          // the ids to predict
+    stage,           // buffers[index] of the stage program
+    activation,      // stage programs only: boundary `index` of the op's micro-batch
+    activation_gradient // stage programs only: gradient of boundary `index`
+  };
+  Scope scope = Scope::local;
+  std::int32_t index = 0;
+  friend auto operator<=>(BufferRef const&, BufferRef const&) = default;
+};
+
+// A view of a buffer. Row-major; dimension 0 of an activation counts tokens, sequence by sequence.
+struct Tensor {
+  std::string name;
+  BufferRef buffer;
+  std::int64_t offset = 0;    // elements from the buffer's beginning
+  std::int64_t dp_stride = 0; // added to the offset once for each step of the rank's dp index: the rank's own shard
+  std::vector<std::int64_t> shape;
+  DType dtype = DType::bf16;
+  Placement placement{};
+  Category category = Category::activations; // of boundary tensors; local buffers carry their own
+  // What strategies look at, set by the builder of the layer:
+  int split_dimension = -1;  // the dimension that tensor parallelism cuts; -1: it keeps the tensor whole
+  bool residual = false;     // outside the tensor-parallel regions: sequence parallelism cuts its tokens
+
+  [[nodiscard]] std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (std::int64_t size : shape)
+      product *= size;
+    return product;
+  }
+};
+
+// ---------------------------------------------------------------------------------------------------------------- ops
+
+// Device streams of a rank. Each runs its ops in issue order; across streams only waits order.
+enum class Stream : std::uint8_t {
+  compute, tp, dp, send_activation, receive_activation, send_gradient, receive_gradient
+};
+inline constexpr int stream_count = 7;
+std::string_view to_string(Stream stream);
+
+// The kinds of ops. reads -> writes are positional; "rw" tensors stand in both lists. Exact semantics: op_kinds.md in
+// this folder. [..] marks an operand that may be absent.
+enum class OpKind : std::uint8_t {
+  // ends of the network
+  embedding_forward,  // tokens, table -> y
+  embedding_backward, // tokens, dy, rw dtable -> dtable
+  add_positions,      // x, table -> y
+  position_gradient,  // dy, rw dtable -> dtable
+  loss_maximum,       // logits -> maximum
+  loss_sums,          // logits, labels, maximum -> sums (target logit and sum of exponentials of each token)
+  loss_forward,       // sums, rw loss -> loss
+  loss_backward,      // rw logits, labels, maximum, sums -> dlogits (in place)
+  // blocks
+  norm_forward,           // x, weight, [bias] -> y
+  norm_backward,          // dy, x, weight, [dresidual], rw dweight, [rw dbias] -> dx, dweight, [dbias]
+  linear_forward,         // x, weight, [bias] -> y
+  linear_input_gradient,  // dy, weight -> dx
+  linear_weight_gradient, // x, dy, rw dweight, [rw dbias] -> dweight, [dbias]
+  rope_forward,           // rw qkv -> qkv
+  rope_backward,          // rw dqkv -> dqkv
+  attention_forward,      // qkv -> o, lse
+  attention_backward,     // qkv, o, lse, do -> dqkv
+  attention_scores,       // qkv -> scores
+  attention_softmax,      // scores -> probabilities (scaled, causal)
+  attention_context,      // probabilities, qkv -> o
+  attention_context_backward, // probabilities, qkv, do -> dprobabilities, dqkv (its value part)
+  attention_softmax_backward, // probabilities, dprobabilities -> dscores
+  attention_scores_backward,  // qkv, dscores, rw dqkv -> dqkv (adds its query and key parts)
+  gelu_forward,           // x -> y
+  gelu_backward,          // x, dy -> dx
+  swiglu_forward,         // gate_up -> y
+  swiglu_backward,        // gate_up, dy -> dgate_up
+  add,                    // x, residual -> y
+  bias_add,               // x, bias, residual -> y, [mask] (with a mask: dropout of x + bias before the residual)
+  bias_gradient,          // dy, rw dbias -> dbias
+  dropout_forward,        // x -> y, mask
+  dropout_backward,       // dy, mask -> dx
+  // step
+  zero_fill,              // -> x
+  cast,                   // x -> y
+  norm_squared,           // x, rw sum -> sum (adds scale * sum of squares)
+  adam,                   // gradient, sum, rw master, rw m, rw v -> master, m, v, parameter
+  // communication
+  all_reduce,     // x -> x (in place)
+  all_gather,     // x -> y
+  reduce_scatter, // x -> y
+  send,           // x ->
+  receive,        // -> y
+  // order only: no work on the device
+  wait
+};
+
+// The members of a collective: ranks that differ along `axes`; with `pipeline_ends` only those of the first and the
+// last stage.
+struct Group {
+  AxisSet axes;
+  bool pipeline_ends = false;
+  friend auto operator<=>(Group const&, Group const&) = default;
+};
+
+// A one-way connection between the ranks of equal tp and dp index of two stages; transfers on it match in order.
+struct Channel {
+  enum class What : std::uint8_t { activation, gradient };
+  What what = What::activation;
+  Stage from;
+  Stage to;
+  friend auto operator<=>(Channel const&, Channel const&) = default;
+};
+
+// Part of the backward an op belongs to, for schedules that split it.
+enum class Part : std::uint8_t { forward, input_gradient, weight_gradient, step };
+
+struct Op {
+  OpId id;
+  OpKind kind = OpKind::wait;
+  std::string name; // "qkv dX": for people and traces
+  Part part = Part::forward;
+  Stream stream = Stream::compute;
+  std::vector<TensorId> reads;
+  std::vector<TensorId> writes;
+
+  std::int64_t sequence_length = 0; // attention, rope, positions: tokens of one sequence
+  double scale = 1;                 // loss: 1 / tokens of the step; softmax: 1 / sqrt(d); norm_squared: 1 / ranks that
+                                    // hold the same tensor
+  bool transposed = false;          // linear_*: the weight is stored (out, in), not (in, out)
+  bool core_attention = false;      // dropped and rebuilt by selective recompute
+  Group group;                      // collectives
+  Channel channel;                  // send, receive
+  MicroBatch micro_batch;           // step-level ops on boundaries
+  bool host_sync = false;           // the host issues nothing further until this op has ended
+
+  // Ordering across streams: earlier ops of the same layer program and part, or of the same stage program. `entry`
+  // stands for the compute op issued last before this layer program began.
+  std::vector<OpId> waits;
+  // Buffers whose last use this op is: their memory is free for whatever is issued after it.
+  std::vector<BufferRef> releases;
+};
+inline constexpr OpId entry{-1};
+
+bool is_collective(OpKind kind);      // all_reduce, all_gather, reduce_scatter
+bool is_communication(OpKind kind);   // collectives, send and receive
+std::string_view to_string(OpKind kind);
+
+// ------------------------------------------------------------------------------------------------------ layer programs
+
+struct Parameter {
+  std::string name;                 // "qkv weight"
+  std::vector<std::int64_t> shape;  // on this rank
+  std::vector<std::int64_t> full_shape; // of the model
+  Placement placement{};
+  Placement gradient_placement{};     // of the accumulated gradient
+  bool tied = false;                // the one matrix that embedding and head share
+  [[nodiscard]] std::int64_t elements() const {
+    std::int64_t product = 1;
+    for (std::int64_t size : shape)
+      product *= size;
+    return product;
+  }
+};
+
+enum class LayerKind : std::uint8_t { embedding, block, head };
+
+struct LayerProgram {
+  std::string name; // "block", "block, full recompute"
+  LayerKind kind = LayerKind::block;
+  std::vector<Parameter> parameters;
+  std::vector<Buffer> buffers;
+  std::vector<Tensor> tensors;
+  std::vector<Op> forward;
+  std::vector<Op> backward; // input and weight gradients, in issue order; each op's part says which
+
+  [[nodiscard]] Tensor const& operator[](TensorId id) const { return tensors[id.index()]; }
+  [[nodiscard]] Tensor& operator[](TensorId id) { return tensors[id.index()]; }
+};
+
+// ------------------------------------------------------------------------------------------------------ stage programs
+
+enum class SlotKind : std::uint8_t { forward, backward }; // backward: input and weight gradients
+
+// F or B of layers [first, last) of one chunk and one micro-batch, run on the layers' programs in the order of the pass
+// (ascending for F, descending for B). A pass may cut a slot between layers to put step-level ops there.
+struct Slot {
+  OpId id;                 // what waits for it waits for its last compute op
+  SlotKind kind = SlotKind::forward;
+  Chunk chunk;
+  MicroBatch micro_batch;
+  int first = 0;
+  int last = 0;
+  friend bool operator==(Slot const&, Slot const&) = default;
+};
+
+using Element = std::variant<Slot, Op>;
+
+// Where a layer's parameter and its gradient lie in the flat buffers of the stage.
+struct ParameterHome {
+  BufferId parameters;
+  BufferId gradients;
+  std::int64_t offset = 0; // elements
+};
+
+struct StageLayer {
+  int program = -1; // into Program::layer_programs; -1: not on this stage
+  std::vector<ParameterHome> homes;
+};
+
+// A flat range of parameters that is reduced, sharded and updated as one.
+struct Bucket {
+  int lowest_layer = 0;  // its gradients are complete after this layer's backward
+  int highest_layer = 0; // its parameters are first used by lowest_layer, last by this one
+  Chunk chunk;
+  BufferId parameters;
+  BufferId gradients;
+  std::int64_t elements = 0; // with padding to a multiple of dp
+  Placement placement;          // of the parameters along tp and pp (dp: replicated)
+  Placement gradient_placement{}; // of the accumulated gradients
+  // What the optimizer works on, set by the zero pass: the whole bucket or this rank's shard of it.
+  std::int64_t shard_elements = 0;
+  bool sharded = false;
+};
+
+inline constexpr std::int32_t loss_buffer = 0; // in StageProgram::buffers: the step's loss, one fp32
+
+struct StageProgram {
+  Stage stage;
+  std::vector<Element> elements; // in the order in which the host issues them
+  std::vector<Buffer> buffers;
+  std::vector<Tensor> tensors;
+  std::vector<StageLayer> layers; // by LayerId: 0 embedding, 1..L blocks, L+1 head
+  std::vector<LayerRange> chunks; // by Chunk
+  std::vector<Bucket> buckets;
+  std::vector<TensorId> initial;  // tensors that hold values when a step begins, and must again when it ends
+  std::vector<TensorId> results;  // tensors that must hold values when a step ends: the loss
+  std::int32_t next_op = 0;       // OpIds given out so far
+
+  [[nodiscard]] Tensor const& operator[](TensorId id) const { return tensors[id.index()]; }
+  [[nodiscard]] Tensor& operator[](TensorId id) { return tensors[id.index()]; }
+};
+
+struct Program {
+  Model model;
+  Plan plan;
+  std::vector<LayerProgram> layer_programs;
+  std::vector<StageProgram> stages; // by Stage
+};
+
+} // namespace foreplan

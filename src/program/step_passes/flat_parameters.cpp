@@ -1,0 +1,124 @@
+// Flat parameter and gradient buffers (Megatron-LM's ParamAndGradBuffer): the parameters of a chunk, last layer first, in
+// buckets that are reduced, sharded and updated as one. Parameters of one bucket are alike along tp and pp; all of a
+// chunk's tp-replicated ones (norms, some biases) share one bucket, and a tied matrix has its own.
+#include "program/step_passes/step_passes.hpp"
+
+#include <fmt/format.h>
+
+#include <optional>
+
+namespace foreplan {
+
+namespace {
+
+class Layout {
+public:
+  Layout(Program const& program, StageProgram& stage) : program_(program), stage_(stage) {}
+
+  void lay_out(Chunk chunk) {
+    LayerRange const range = stage_.chunks[chunk.index()];
+    for (Sort sort : {Sort::split, Sort::whole, Sort::tied}) {
+      open_ = none;
+      for (int layer = range.last - 1; layer >= range.first; --layer) {
+        for (std::size_t p = 0; p < layer_program(layer).parameters.size(); ++p)
+          if (sort_of(layer_program(layer).parameters[p]) == sort)
+            place(chunk, layer, p);
+        if (sort == Sort::split && open_ != none && program_.plan.bucket_elements > 0 &&
+            bucket().elements >= program_.plan.bucket_elements)
+          open_ = none;
+      }
+    }
+  }
+
+  void allocate() {
+    for (std::size_t k = 0; k < stage_.buckets.size(); ++k) {
+      Bucket& bucket = stage_.buckets[k];
+      std::int64_t const dp = program_.plan.dp;
+      bucket.elements = (bucket.elements + dp - 1) / dp * dp;
+      Buffer& parameters = stage_.buffers[bucket.parameters.index()];
+      Buffer& gradients = stage_.buffers[bucket.gradients.index()];
+      parameters.elements = gradients.elements = bucket.elements;
+    }
+  }
+
+private:
+  enum class Sort { split, whole, tied };
+
+  // With one tensor-parallel rank all parameters are alike.
+  Sort sort_of(Parameter const& parameter) const {
+    if (parameter.tied && program_.plan.pp > 1)
+      return Sort::tied;
+    return program_.plan.tp > 1 && parameter.placement[Axis::tp] == replicated ? Sort::whole : Sort::split;
+  }
+
+  LayerProgram const& layer_program(int layer) const {
+    return program_.layer_programs[static_cast<std::size_t>(stage_.layers[static_cast<std::size_t>(layer)].program)];
+  }
+
+  Bucket& bucket() { return stage_.buckets[open_]; }
+
+  void place(Chunk chunk, int layer, std::size_t p) {
+    Parameter const& parameter = layer_program(layer).parameters[p];
+    auto& homes = stage_.layers[static_cast<std::size_t>(layer)].homes;
+    homes.resize(layer_program(layer).parameters.size());
+    if (parameter.tied && program_.plan.pp == 1) {
+      // One stage holds both ends: the head uses the embedding's home, whichever is laid out first.
+      if (tied_home_) {
+        homes[p] = *tied_home_;
+        stage_.buckets[tied_bucket_].lowest_layer = std::min(stage_.buckets[tied_bucket_].lowest_layer, layer);
+        return;
+      }
+    }
+    if (open_ == none)
+      open(chunk, layer, parameter);
+    bucket().lowest_layer = layer;
+    homes[p] = {bucket().parameters, bucket().gradients, bucket().elements};
+    bucket().elements += parameter.elements();
+    if (parameter.tied) {
+      tied_home_ = homes[p];
+      tied_bucket_ = open_;
+    }
+  }
+
+  void open(Chunk chunk, int layer, Parameter const& parameter) {
+    std::size_t const k = stage_.buckets.size();
+    std::string const name = fmt::format("bucket {}", k);
+    Bucket bucket;
+    bucket.chunk = chunk;
+    bucket.highest_layer = bucket.lowest_layer = layer;
+    bucket.placement = flat(parameter.placement);
+    bucket.gradient_placement = flat(parameter.gradient_placement);
+    bucket.parameters =
+        add_buffer(stage_, {name + " parameters", Category::parameters, program_.plan.parameter_dtype, 0, true});
+    bucket.gradients =
+        add_buffer(stage_, {name + " gradients", Category::gradients, program_.plan.gradient_dtype, 0, true});
+    stage_.buckets.push_back(bucket);
+    open_ = k;
+  }
+
+  // In a flat view a shard is a shard, whatever dimension the parameter was cut along.
+  static Placement flat(Placement placement) {
+    for (AxisPlacement& along : placement.along)
+      if (along.kind == AxisPlacement::Kind::sharded)
+        along.dimension = 0;
+    return placement;
+  }
+
+  Program const& program_;
+  StageProgram& stage_;
+  static constexpr auto none = static_cast<std::size_t>(-1);
+  std::size_t open_ = none; // the bucket being filled
+  std::optional<ParameterHome> tied_home_ = std::nullopt;
+  std::size_t tied_bucket_ = 0;
+};
+
+} // namespace
+
+void flat_parameters(Program const& program, StageProgram& stage) {
+  Layout layout(program, stage);
+  for (std::size_t chunk = stage.chunks.size(); chunk-- > 0;)
+    layout.lay_out(Chunk(static_cast<std::int64_t>(chunk)));
+  layout.allocate();
+}
+
+} // namespace foreplan

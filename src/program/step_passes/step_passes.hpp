@@ -1,0 +1,46 @@
+// Step passes: each adds to or rearranges the issue order of one stage. In the order of compile.cpp.
+#pragma once
+
+#include "program/program.hpp"
+
+#include <vector>
+
+namespace foreplan {
+
+// One F or B of a schedule.
+struct Work {
+  SlotKind kind = SlotKind::forward;
+  Chunk chunk;
+  MicroBatch micro_batch;
+};
+
+// Schedules: the order of a stage's slots.
+std::vector<Work> gpipe(Plan const& plan, Stage stage);
+std::vector<Work> one_f_one_b(Plan const& plan, Stage stage);
+std::vector<Work> interleaved(Plan const& plan, Stage stage);
+
+// Puts a schedule's slots into the issue order, with the transfers between stages.
+void pipeline(Program const& program, StageProgram& stage, std::vector<Work> const& order);
+
+// Lays the stage's parameters out in flat buckets and gives every parameter its home there.
+void flat_parameters(Program const& program, StageProgram& stage);
+
+// Data parallelism: reduces gradients in the last micro-batch (stage 0: all-reduce; stage 1: reduce-scatter to the shard
+// that a rank updates, and a gather of the updated parameters at the beginning of the step).
+void zero(Program const& program, StageProgram& stage);
+
+// Global norm, clipping, Adam; the end of the step.
+void optimizer(Program const& program, StageProgram& stage);
+
+// For passes: writing down step-level ops.
+Op step_op(StageProgram& stage, OpKind kind, std::string name, Stream stream, std::vector<TensorId> reads,
+           std::vector<TensorId> writes);
+TensorId add_tensor(StageProgram& stage, Tensor tensor);
+BufferId add_buffer(StageProgram& stage, Buffer buffer);
+
+// The whole of a stage buffer, placed as said.
+Tensor flat_tensor(StageProgram const& stage, BufferId buffer, Placement placement);
+// This rank's shard of it along dp: elements / dp from index * elements / dp.
+Tensor flat_shard(StageProgram const& stage, BufferId buffer, Placement placement, int dp);
+
+} // namespace foreplan

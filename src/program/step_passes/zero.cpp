@@ -1,0 +1,196 @@
+// ZeRO stages 0 and 1 (arXiv 1910.02054): data-parallel ranks reduce the gradients of every bucket once a step, when the
+// last micro-batch's backward has completed it. Stage 0 keeps whole sums on every rank (all-reduce). Stage 1 leaves each
+// rank the sum of its own shard (reduce-scatter), which it alone updates; the updated parameters are gathered at the
+// beginning of the next step, bucket by bucket under the first forward (Megatron-LM's distributed optimizer).
+#include "program/step_passes/step_passes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace foreplan {
+
+namespace {
+
+class Zero {
+public:
+  Zero(Program const& program, StageProgram& stage)
+      : plan_(program.plan), stage_(stage), has_head_(stage.chunks.back().last == program.model.layers + 2) {}
+
+  void run() {
+    bool const shards = plan_.zero_stage >= 1 && plan_.dp > 1;
+    for (Bucket& bucket : stage_.buckets) {
+      bucket.sharded = shards;
+      bucket.shard_elements = shards ? bucket.elements / plan_.dp : bucket.elements;
+    }
+    if (plan_.dp > 1)
+      reduce_in_last_backward();
+    if (shards)
+      gather_before_first_forward();
+    clear_gradients();
+    declare_initial();
+  }
+
+private:
+  // Cuts the last micro-batch's backward of each chunk where a bucket is complete, and reduces it there.
+  void reduce_in_last_backward() {
+    auto const last = MicroBatch(plan_.micro_batches() - 1);
+    std::vector<Element> result;
+    std::vector<std::size_t> at_slot_end; // reduced behind the slot's send, which others wait for
+    auto flush = [&] {
+      for (std::size_t k : at_slot_end)
+        reduce(k, result);
+      at_slot_end.clear();
+    };
+    for (Element& element : stage_.elements) {
+      Slot const* slot = std::get_if<Slot>(&element);
+      if (slot != nullptr)
+        flush();
+      if (slot == nullptr || slot->kind != SlotKind::backward || slot->micro_batch != last) {
+        result.push_back(std::move(element));
+        continue;
+      }
+      Slot rest = *slot;
+      for (int layer = rest.last - 1; layer >= rest.first; --layer) {
+        std::vector<std::size_t> complete;
+        for (std::size_t k = 0; k < stage_.buckets.size(); ++k)
+          if (stage_.buckets[k].chunk == rest.chunk && stage_.buckets[k].lowest_layer == layer)
+            complete.push_back(k);
+        if (complete.empty())
+          continue;
+        Slot piece = rest;
+        piece.id = layer == rest.first ? rest.id : OpId(stage_.next_op++);
+        piece.first = layer;
+        rest.last = layer;
+        result.emplace_back(piece);
+        at_slot_end = std::move(complete);
+        if (layer > rest.first)
+          flush();
+      }
+      if (rest.last > rest.first)
+        result.emplace_back(rest);
+    }
+    flush();
+    stage_.elements = std::move(result);
+  }
+
+  void reduce(std::size_t k, std::vector<Element>& result) {
+    Bucket const& bucket = stage_.buckets[k];
+    Placement const unreduced = bucket.gradient_placement;
+    bool const casts = plan_.reduction_dtype != plan_.gradient_dtype;
+    BufferId wire = bucket.gradients;
+    if (casts) {
+      wire = add_buffer(stage_, {fmt::format("bucket {} on the wire", k), Category::communication, plan_.reduction_dtype,
+                                 bucket.elements, false});
+      result.emplace_back(step_op(stage_, OpKind::cast, "gradients to wire", Stream::compute,
+                                  {add_tensor(stage_, flat_tensor(stage_, bucket.gradients, unreduced))},
+                                  {add_tensor(stage_, flat_tensor(stage_, wire, unreduced))}));
+    }
+    TensorId const from = add_tensor(stage_, flat_tensor(stage_, wire, unreduced));
+    TensorId const to = add_tensor(stage_, reduced(wire, bucket));
+    Op op = step_op(stage_, bucket.sharded ? OpKind::reduce_scatter : OpKind::all_reduce,
+                    fmt::format("reduce bucket {}", k), Stream::dp, {from}, {to});
+    op.group = {Axis::dp, false};
+    result.emplace_back(std::move(op));
+    if (casts) {
+      Op cast = step_op(stage_, OpKind::cast, "gradients from wire", Stream::compute, {to},
+                        {add_tensor(stage_, reduced(bucket.gradients, bucket))});
+      cast.releases = {{BufferRef::Scope::stage, wire.value()}};
+      casts_back_.emplace_back(std::move(cast));
+    }
+  }
+
+  Tensor reduced(BufferId buffer, Bucket const& bucket) const {
+    Placement placement = bucket.gradient_placement;
+    placement[Axis::dp] = bucket.sharded ? sharded(0) : replicated;
+    return bucket.sharded ? flat_shard(stage_, buffer, placement, plan_.dp) : flat_tensor(stage_, buffer, placement);
+  }
+
+  // Gathers in the order in which the first forward needs the buckets; that forward is cut where the next is needed.
+  void gather_before_first_forward() {
+    std::vector<std::size_t> order(stage_.buckets.size());
+    for (std::size_t k = 0; k < order.size(); ++k)
+      order[k] = k;
+    std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+      return stage_.buckets[a].lowest_layer < stage_.buckets[b].lowest_layer;
+    });
+    std::vector<Element> result;
+    for (std::size_t k : order) {
+      Bucket const& bucket = stage_.buckets[k];
+      Placement own = bucket.placement;
+      own[Axis::dp] = sharded(0);
+      TensorId const from = add_tensor(stage_, flat_shard(stage_, bucket.parameters, own, plan_.dp));
+      TensorId const to = add_tensor(stage_, flat_tensor(stage_, bucket.parameters, bucket.placement));
+      Op op = step_op(stage_, OpKind::all_gather, fmt::format("gather bucket {}", k), Stream::dp, {from}, {to});
+      op.group = {Axis::dp, false};
+      result.emplace_back(std::move(op));
+    }
+    for (Element& element : stage_.elements) {
+      Slot const* slot = std::get_if<Slot>(&element);
+      if (slot == nullptr || slot->kind != SlotKind::forward || slot->micro_batch != MicroBatch(0))
+        result.push_back(std::move(element));
+      else
+        cut_at_bucket_borders(*slot, result);
+    }
+    stage_.elements = std::move(result);
+  }
+
+  void cut_at_bucket_borders(Slot rest, std::vector<Element>& result) {
+    for (int layer = rest.first + 1; layer < rest.last; ++layer) {
+      bool const border = std::any_of(stage_.buckets.begin(), stage_.buckets.end(), [&](Bucket const& bucket) {
+        return bucket.chunk == rest.chunk && bucket.lowest_layer == layer;
+      });
+      if (!border)
+        continue;
+      Slot piece = rest;
+      piece.id = OpId(stage_.next_op++);
+      piece.last = layer;
+      rest.first = layer;
+      result.emplace_back(piece);
+    }
+    result.emplace_back(rest);
+  }
+
+  // Before anything accumulates; the casts from the wire come after everything.
+  void clear_gradients() {
+    std::vector<Element> result;
+    auto clear = [&](Tensor tensor) {
+      std::string name = "clear " + tensor.name;
+      result.emplace_back(step_op(stage_, OpKind::zero_fill, std::move(name), Stream::compute, {},
+                                  {add_tensor(stage_, std::move(tensor))}));
+    };
+    for (Bucket const& bucket : stage_.buckets)
+      clear(flat_tensor(stage_, bucket.gradients, bucket.gradient_placement));
+    Placement loss;
+    loss[Axis::dp] = partial_sum;
+    if (has_head_)
+      clear(flat_tensor(stage_, BufferId(loss_buffer), loss));
+    result.insert(result.end(), std::make_move_iterator(stage_.elements.begin()),
+                  std::make_move_iterator(stage_.elements.end()));
+    result.insert(result.end(), std::make_move_iterator(casts_back_.rbegin()),
+                  std::make_move_iterator(casts_back_.rend()));
+    stage_.elements = std::move(result);
+  }
+
+  void declare_initial() {
+    for (Bucket const& bucket : stage_.buckets) {
+      Placement own = bucket.placement;
+      if (bucket.sharded)
+        own[Axis::dp] = sharded(0);
+      stage_.initial.push_back(
+          add_tensor(stage_, bucket.sharded ? flat_shard(stage_, bucket.parameters, own, plan_.dp)
+                                            : flat_tensor(stage_, bucket.parameters, own)));
+    }
+  }
+
+  Plan const& plan_;
+  StageProgram& stage_;
+  bool has_head_; // the loss is accumulated here
+  std::vector<Element> casts_back_;
+};
+
+} // namespace
+
+void zero(Program const& program, StageProgram& stage) { Zero(program, stage).run(); }
+
+} // namespace foreplan

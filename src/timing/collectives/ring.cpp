@@ -1,0 +1,82 @@
+#include "timing/collectives/ring.hpp"
+
+#include <algorithm>
+
+namespace foreplan {
+
+GroupLayout layout_of(Cluster const& cluster, std::span<Rank const> members) {
+  GroupLayout layout{static_cast<int>(members.size()), 0, static_cast<int>(members.size())};
+  for (std::size_t i = 0; i < members.size();) { // members ascend, so those of a node stand together
+    std::size_t end = i;
+    while (end < members.size() && node_of(cluster, members[end]) == node_of(cluster, members[i]))
+      ++end;
+    ++layout.nodes;
+    layout.fewest_on_a_node = std::min(layout.fewest_on_a_node, static_cast<int>(end - i));
+    i = end;
+  }
+  return layout;
+}
+
+std::vector<LinkShare> ring_links(Cluster const& cluster, GroupLayout const& layout, Rank member, int position,
+                                  int on_node) {
+  using Kind = Link::Kind;
+  std::int32_t const rings = layout.nodes == 1 ? 1 : layout.fewest_on_a_node;
+  // Every ring passes through every member; in one of them (for the first p members of a node) it comes from and goes to
+  // another node by its own NIC, in the others through the node's fabric.
+  bool const crosses = layout.nodes > 1 && position < rings;
+  std::vector<LinkShare> links;
+  std::int32_t const inside = rings - (crosses ? 1 : 0);
+  if (inside > 0 && on_node > 1) {
+    links.push_back({{Kind::scale_up_out, member.value()}, inside});
+    links.push_back({{Kind::scale_up_in, member.value()}, inside});
+  }
+  if (crosses) {
+    links.push_back({{Kind::nic_out, nic_of(cluster, member)}, 1});
+    links.push_back({{Kind::nic_in, nic_of(cluster, member)}, 1});
+  }
+  return links;
+}
+
+std::vector<LinkShare> transfer_links(Cluster const& cluster, Rank from, Rank to) {
+  using Kind = Link::Kind;
+  if (node_of(cluster, from) == node_of(cluster, to))
+    return {{{Kind::scale_up_out, from.value()}, 1}, {{Kind::scale_up_in, to.value()}, 1}};
+  return {{{Kind::nic_out, nic_of(cluster, from)}, 1}, {{Kind::nic_in, nic_of(cluster, to)}, 1}};
+}
+
+namespace {
+
+Demand communication_demand(Cluster const& cluster, Bytes wire, Bytes unit, Seconds latency, BytesPerSecond rate) {
+  HardwareProfile const& profile = cluster.profile;
+  Demand demand;
+  demand.issue = demand.lead = profile.issue;
+  demand.device = TransferDemand{{{latency, {{unit, rate, {}}}}}};
+  demand.sm_share = static_cast<double>(profile.collective_multiprocessors) / profile.chip.multiprocessors;
+  // Every byte sent is read here, and as many arrive and are written.
+  demand.memory_bandwidth_share = 2 * (wire / (latency + unit / rate)) / profile.chip.memory_bandwidth;
+  return demand;
+}
+
+} // namespace
+
+Demand ring_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupLayout const& layout,
+                   BytesPerSecond unit_rate) {
+  HardwareProfile const& profile = cluster.profile;
+  int const rounds = op.kind == OpKind::all_reduce ? 2 : 1;
+  int const steps = rounds * (layout.members - 1);
+  int const crossings = rounds * (layout.nodes - 1);
+  Seconds const latency = profile.collective_base + (steps - crossings) * profile.node.scale_up_latency +
+                          crossings * profile.node.network_latency;
+  Bytes const wire = wire_bytes(op, operands, layout.members);
+  return communication_demand(cluster, wire, wire / (layout.nodes == 1 ? 1 : layout.fewest_on_a_node), latency, unit_rate);
+}
+
+Demand transfer_demand(Op const& op, Operands const& operands, Cluster const& cluster, bool same_node,
+                       BytesPerSecond rate) {
+  HardwareProfile const& profile = cluster.profile;
+  Seconds const hop = same_node ? profile.node.scale_up_latency : profile.node.network_latency;
+  Bytes const bytes = wire_bytes(op, operands, 2);
+  return communication_demand(cluster, bytes, bytes, profile.collective_base + hop, rate);
+}
+
+} // namespace foreplan

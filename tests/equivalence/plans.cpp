@@ -1,0 +1,154 @@
+#include "tests/equivalence/plans.hpp"
+
+#include "plan/plan_checker.hpp"
+#include "tests/equivalence/models.hpp"
+
+#include <algorithm>
+#include <random>
+
+namespace foreplan {
+namespace {
+
+template <class Value>
+Value pick(std::mt19937& random, std::vector<Value> const& values) {
+  return values[random() % values.size()];
+}
+
+std::vector<Plan> degrees() {
+  std::vector<Plan> plans;
+  for (int world : {2, 4, 8})
+    for (int tp : {1, 2, 4, 8})
+      for (int pp : {1, 2, 4, 8})
+        for (int dp : {1, 2, 4, 8})
+          if (tp * pp * dp == world) {
+            Plan plan = one_device();
+            plan.tp = tp;
+            plan.pp = pp;
+            plan.dp = dp;
+            plan.micro_batch = 1;
+            plans.push_back(plan);
+          }
+  return plans;
+}
+
+// For every plan, one plan with each of the changes that `vary` makes.
+template <class Vary>
+std::vector<Plan> times(std::vector<Plan> const& plans, Vary vary) {
+  std::vector<Plan> result;
+  for (Plan const& plan : plans)
+    vary(plan, result);
+  return result;
+}
+
+void schedules(Plan plan, std::vector<Plan>& result) {
+  for (Schedule schedule : {Schedule::one_f_one_b, Schedule::gpipe}) {
+    plan.schedule = schedule;
+    result.push_back(plan);
+  }
+  plan.schedule = Schedule::interleaved;
+  for (int chunks : {2, 3}) {
+    plan.chunks = chunks;
+    if (plan.pp * chunks <= 8) // no deeper models than that
+      result.push_back(plan);
+  }
+}
+
+void sequence_parallelism(Plan plan, std::vector<Plan>& result) {
+  for (bool sequence_parallel : {false, true}) {
+    plan.sequence_parallel = sequence_parallel;
+    result.push_back(plan);
+  }
+}
+
+void zero_stages(Plan plan, std::vector<Plan>& result) {
+  for (int stage = 0; stage <= (plan.dp > 1 ? 1 : 0); ++stage) { // one rank has nothing to share
+    plan.zero_stage = stage;
+    result.push_back(plan);
+  }
+}
+
+void recomputes(Plan plan, std::vector<Plan>& result) {
+  result.push_back(plan);
+  for (Recompute recompute : {Recompute::selective, Recompute::full})
+    for (int layers : {-1, 1}) {
+      plan.recompute = recompute;
+      plan.recompute_layers = layers;
+      result.push_back(plan);
+    }
+}
+
+void draw_rest(std::mt19937& random, EquivalenceCase& test) {
+  Plan& plan = test.plan;
+  Model& model = test.model;
+  plan.micro_batch = pick<std::int64_t>(random, {1, 1, 2, 4});
+  plan.bucket_elements = pick<std::int64_t>(random, {0, 500, 3000});
+  plan.gradient_dtype = pick(random, std::vector{DType::fp32, DType::bf16});
+  plan.reduction_dtype = pick(random, std::vector{DType::fp32, DType::bf16});
+  plan.attention = pick(random, std::vector{Attention::fused, Attention::unfused});
+  plan.p2p = pick(random, std::vector{P2p::synchronous, P2p::overlapped});
+  model.tied_embeddings = random() % 2 == 0;
+  model.dropout = random() % 2 == 0;
+  // A block a chunk; one more, so that they do not divide; or two fewer: the chunks at the ends have none.
+  int const chunks = plan.pp * plan.chunks;
+  model.layers = std::max(2, chunks + pick<int>(random, {0, 1, -2}));
+}
+
+} // namespace
+
+std::vector<std::string> settings_of(EquivalenceCase const& test) {
+  Plan const& plan = test.plan;
+  Model const& model = test.model;
+  std::string const schedule = plan.schedule == Schedule::gpipe         ? "gpipe"
+                               : plan.schedule == Schedule::one_f_one_b ? "1f1b"
+                                                                        : "interleaved " + std::to_string(plan.chunks);
+  std::string const recompute = plan.recompute == Recompute::none        ? "recompute none"
+                                : plan.recompute == Recompute::selective ? "recompute selective"
+                                                                         : "recompute full";
+  return {model.name,
+          "tp " + std::to_string(plan.tp),
+          "pp " + std::to_string(plan.pp),
+          "dp " + std::to_string(plan.dp),
+          schedule,
+          plan.sequence_parallel ? "sp" : "no sp",
+          "zero " + std::to_string(plan.zero_stage),
+          recompute + (plan.recompute_layers < 0 ? "" : " of the first"),
+          "micro-batch " + std::to_string(plan.micro_batch),
+          "buckets of " + std::to_string(plan.bucket_elements),
+          plan.gradient_dtype == DType::fp32 ? "fp32 gradients" : "bf16 gradients",
+          plan.reduction_dtype == DType::fp32 ? "fp32 reduction" : "bf16 reduction",
+          plan.attention == Attention::fused ? "fused" : "unfused",
+          plan.p2p == P2p::synchronous ? "synchronous p2p" : "overlapped p2p",
+          model.tied_embeddings ? "tied" : "untied",
+          model.dropout ? "dropout" : "no dropout"};
+}
+
+std::string describe(EquivalenceCase const& test) {
+  std::string text = std::to_string(test.model.layers) + " layers";
+  for (std::string const& setting : settings_of(test))
+    text += ", " + setting;
+  return text;
+}
+
+std::vector<EquivalenceCase> equivalence_cases(int draws) {
+  constexpr int most_tries = 16; // for one legal draw; a plan that finds none is illegal whatever is drawn
+  std::vector<Plan> const plans = times(times(times(times(degrees(), schedules), sequence_parallelism), zero_stages),
+                                        recomputes);
+  std::mt19937 random(2);
+  std::vector<EquivalenceCase> cases;
+  for (Model const& model : {small_gpt(), small_llama()})
+    for (Plan const& plan : plans) {
+      std::vector<std::string> drawn;
+      for (int tries = 0; static_cast<int>(drawn.size()) < draws && tries < most_tries * draws; ++tries) {
+        EquivalenceCase test{model, plan};
+        draw_rest(random, test);
+        std::string const text = describe(test);
+        if (!check(test.model, test.plan).empty() || std::find(drawn.begin(), drawn.end(), text) != drawn.end())
+          continue;
+        drawn.push_back(text);
+        cases.push_back(test);
+      }
+    }
+  return cases;
+}
+
+} // namespace foreplan

@@ -1,0 +1,121 @@
+#include "tests/proof/plans.hpp"
+
+namespace foreplan {
+namespace {
+
+Model small_llama(int layers) {
+  Model model;
+  model.name = "llama";
+  model.layers = layers;
+  model.hidden = 16;
+  model.heads = 4;
+  model.kv_heads = 4;
+  model.head_size = 4;
+  model.ffn = 24;
+  model.vocabulary = 32;
+  model.max_positions = 8;
+  return model;
+}
+
+// As published: tied embeddings, dropout, learned positions, biases.
+Model small_gpt(int layers) {
+  Model model = small_llama(layers);
+  model.name = "gpt";
+  model.norm = NormKind::layer_norm;
+  model.activation = Activation::gelu;
+  model.positions = Positions::learned;
+  model.biases = true;
+  model.tied_embeddings = true;
+  model.dropout = true;
+  return model;
+}
+
+// Four micro-batches of one sequence of 8 tokens; clipping active, so that a wrong norm shows.
+Plan base(int tp, int pp, int dp) {
+  Plan plan;
+  plan.tp = tp;
+  plan.pp = pp;
+  plan.dp = dp;
+  plan.sequence_length = 8;
+  plan.global_batch = 4 * dp;
+  plan.bucket_elements = 1500; // several buckets
+  plan.gradient_clip = 0.1;
+  return plan;
+}
+
+Plan interleaved(Plan plan, int chunks) {
+  plan.schedule = Schedule::interleaved;
+  plan.chunks = chunks;
+  plan.p2p = P2p::overlapped;
+  return plan;
+}
+
+template <class Change>
+Plan with(Plan plan, Change change) {
+  change(plan);
+  return plan;
+}
+
+} // namespace
+
+std::vector<ProofCase> proof_cases() {
+  auto unfused = [](Plan& plan) { plan.attention = Attention::unfused; };
+  auto sequence_parallel = [](Plan& plan) { plan.sequence_parallel = true; };
+  return {
+      {"gpt, one device", small_gpt(2), with(base(1, 1, 1), unfused)},
+      {"llama, dp 2", small_llama(2), base(1, 1, 2)},
+      {"gpt, dp 2, bf16 gradients, fp32 reduction, one bucket", small_gpt(2), with(base(1, 1, 2), [](Plan& plan) {
+         plan.gradient_dtype = DType::bf16;
+         plan.bucket_elements = 0;
+       })},
+      {"llama, dp 2 zero 1, bf16 reduction", small_llama(2), with(base(1, 1, 2), [](Plan& plan) {
+         plan.zero_stage = 1;
+         plan.reduction_dtype = DType::bf16;
+       })},
+      {"gpt, tp 2, unfused, selective recompute", small_gpt(2), with(base(2, 1, 1), [&](Plan& plan) {
+         unfused(plan);
+         plan.recompute = Recompute::selective;
+       })},
+      {"llama, tp 4 sp, full recompute of the first block", small_llama(2), with(base(4, 1, 1), [&](Plan& plan) {
+         sequence_parallel(plan);
+         plan.recompute = Recompute::full;
+         plan.recompute_layers = 1;
+       })},
+      {"gpt, tp 2 sp, dp 2 zero 1", small_gpt(2), with(base(2, 1, 2), [&](Plan& plan) {
+         sequence_parallel(plan);
+         plan.zero_stage = 1;
+       })},
+      {"llama, pp 4 gpipe", small_llama(4), with(base(1, 4, 1), [](Plan& plan) { plan.schedule = Schedule::gpipe; })},
+      {"gpt, pp 3 1f1b, dp 2, overlapped p2p", small_gpt(3), with(base(1, 3, 2), [](Plan& plan) {
+         plan.p2p = P2p::overlapped;
+       })},
+      {"llama, pp 2 interleaved 2, dp 2 zero 1", small_llama(4), with(interleaved(base(1, 2, 2), 2), [](Plan& plan) {
+         plan.zero_stage = 1;
+       })},
+      {"gpt, pp 2 interleaved 2, tp 2 sp, full recompute", small_gpt(4),
+       with(interleaved(base(2, 2, 1), 2), [&](Plan& plan) {
+         sequence_parallel(plan);
+         plan.recompute = Recompute::full;
+       })},
+      {"gpt, tp 2 sp, pp 2 1f1b, dp 2 zero 1, unfused, selective recompute, bf16 reduction", small_gpt(4),
+       with(base(2, 2, 2), [&](Plan& plan) {
+         unfused(plan);
+         sequence_parallel(plan);
+         plan.zero_stage = 1;
+         plan.recompute = Recompute::selective;
+         plan.reduction_dtype = DType::bf16;
+       })},
+      {"llama, tp 2, pp 2 gpipe, dp 2, overlapped p2p, bf16 gradients", small_llama(2), with(base(2, 2, 2), [](Plan& plan) {
+         plan.schedule = Schedule::gpipe;
+         plan.p2p = P2p::overlapped;
+         plan.gradient_dtype = DType::bf16;
+       })},
+      {"llama, tp 2 sp, pp 3 1f1b, full recompute of the first block", small_llama(4), with(base(2, 3, 1), [&](Plan& plan) {
+         sequence_parallel(plan);
+         plan.recompute = Recompute::full;
+         plan.recompute_layers = 1;
+       })},
+  };
+}
+
+} // namespace foreplan

@@ -1,0 +1,107 @@
+// Does the verifier prove what it says? Every edge of the order and every fault that can be put into a program, over plans
+// that use every strategy.
+#include "program/compile.hpp"
+#include "program/verifier.hpp"
+#include "tests/catch.hpp"
+#include "tests/proof/mutations.hpp"
+#include "tests/proof/plans.hpp"
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <set>
+
+using namespace foreplan;
+
+namespace {
+
+struct Edges {
+  std::size_t rejected = 0, implied = 0, neither = 0;
+};
+
+// Of all stages; ranks of a stage differ in their shards.
+Edges count_edges(Program const& program) {
+  Edges edges;
+  for (StageProgram const& stage : program.stages)
+    for (int dp_index : std::set<int>{0, program.plan.dp - 1}) {
+      StageOrder const order(program, stage, dp_index);
+      for (StageOrder::Deletion const& edge : order.edges())
+        switch (order.without(edge)) {
+          case StageOrder::Verdict::rejected: ++edges.rejected; break;
+          case StageOrder::Verdict::implied: ++edges.implied; break;
+          case StageOrder::Verdict::neither: ++edges.neither; break;
+        }
+    }
+  return edges;
+}
+
+struct Found {
+  std::size_t all = 0;
+  std::vector<std::string> missed;
+  [[nodiscard]] std::string text() const { return fmt::format("{} of {}", all - missed.size(), all); }
+};
+
+Found count_found(Program const& program, Mutation::Kind kind) {
+  Found found;
+  for (Mutation const& mutation : mutations(program, kind)) {
+    ++found.all;
+    if (verify(apply(program, mutation), 1).empty())
+      found.missed.push_back(mutation.name);
+  }
+  return found;
+}
+
+void check_all_found(ProofCase const& test, Mutation::Kind kind) {
+  Found const found = count_found(compile(test.model, test.plan), kind);
+  std::cout << fmt::format("  {}: {} {}\n", test.name, to_string(kind), found.text());
+  INFO(test.name);
+  CHECK(found.missed == std::vector<std::string>{});
+}
+
+} // namespace
+
+TEST_CASE("the plans of the proof verify") {
+  REQUIRE(proof_cases().size() >= 12);
+  for (ProofCase const& test : proof_cases()) {
+    INFO(test.name);
+    std::vector<Finding> const findings = verify(compile(test.model, test.plan));
+    CHECK((findings.empty() ? std::string() : findings[0].text).empty());
+  }
+}
+
+TEST_CASE("every wait, stream edge and host sync is needed, or implied by the rest: no third case") {
+  for (ProofCase const& test : proof_cases()) {
+    Edges const edges = count_edges(compile(test.model, test.plan));
+    std::cout << fmt::format("  {}: without each of {} edges: {} rejected, {} implied, {} neither\n", test.name,
+                             edges.rejected + edges.implied + edges.neither, edges.rejected, edges.implied, edges.neither);
+    INFO(test.name);
+    CHECK(edges.rejected > 0);
+    CHECK(edges.neither == 0);
+  }
+}
+
+TEST_CASE("every collective, send and receive that is missing is found") {
+  for (ProofCase const& test : proof_cases())
+    check_all_found(test, Mutation::Kind::delete_communication);
+}
+
+TEST_CASE("every release before the last user of its buffer is found") {
+  for (ProofCase const& test : proof_cases())
+    check_all_found(test, Mutation::Kind::early_release);
+}
+
+// Not a bar: an accumulation that is missing leaves everything well formed. The interpreter finds these.
+TEST_CASE("missing compute ops: what the verifier says") {
+  std::set<std::string> missed;
+  std::size_t all = 0, missing = 0;
+  for (ProofCase const& test : proof_cases()) {
+    Found const found = count_found(compile(test.model, test.plan), Mutation::Kind::delete_compute);
+    all += found.all;
+    missing += found.missed.size();
+    missed.insert(found.missed.begin(), found.missed.end());
+  }
+  std::cout << fmt::format("  missing compute ops: {} of {} found; not, in some plan:\n", all - missing, all);
+  for (std::string const& name : missed)
+    std::cout << "    " << name << "\n";
+  CHECK(missing < all / 4);
+}

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cxxopts.hpp>
+#include <exception>
 #include <fmt/format.h>
 #include <string>
 #include <sys/resource.h>
@@ -38,9 +39,7 @@ void measure(std::string const& name, FoldedProgram const& program,
              best * 1e3, static_cast<double>(timeline.items) / best / 1e6, peak_megabytes(), timeline.step.value());
 }
 
-} // namespace
-
-int main(int argc, char** argv) {
+void run(int argc, char** argv) {
   cxxopts::Options options("bench_engines", "Items a second of the engines on synthetic 1F1B steps");
   options.add_options()("stages", "of the pipeline", cxxopts::value<int>()->default_value("16"))(
       "micro-batches", "of the step", cxxopts::value<int>()->default_value("128"))(
@@ -50,7 +49,7 @@ int main(int argc, char** argv) {
   auto const arguments = options.parse(argc, argv);
   if (arguments.count("help") != 0) {
     fmt::print("{}\n", options.help());
-    return 0;
+    return;
   }
   auto const engine = arguments["engine"].as<std::string>();
   int const repeats = arguments["repeats"].as<int>();
@@ -86,4 +85,16 @@ int main(int argc, char** argv) {
     if (engine != "fast")
       measure(name, program, run_simgrid, "simgrid", std::min(repeats, 2));
   }
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+  try {
+    run(argc, argv);
+  } catch (std::exception const& error) {
+    fmt::print(stderr, "bench_engines: {}\n", error.what());
+    return 2;
+  }
+  return 0;
 }

@@ -1,6 +1,7 @@
 #include "interpreter/data.hpp"
 
 #include <cmath>
+#include <numeric>
 
 namespace foreplan {
 namespace {
@@ -20,7 +21,7 @@ std::uint64_t mix(std::uint64_t state, std::int64_t value) {
 
 std::uint64_t mix(std::uint64_t state, std::string const& text) {
   for (char c : text)
-    state = mix(state, static_cast<std::int64_t>(c));
+    state = mix(state, std::int64_t{static_cast<unsigned char>(c)});
   return state;
 }
 
@@ -47,30 +48,35 @@ std::int64_t token_id(std::uint64_t seed, int step, std::int64_t sequence, std::
   return static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(vocabulary));
 }
 
+std::vector<std::int64_t> positions_in_full(Parameter const& parameter, int tp_index) {
+  AxisPlacement const placement = parameter.placement[Axis::tp];
+  std::vector<std::int64_t> positions(static_cast<std::size_t>(parameter.elements()));
+  if (placement.kind != AxisPlacement::Kind::sharded) {
+    std::iota(positions.begin(), positions.end(), 0);
+    return positions;
+  }
+  // The dimensions from the cut one on are runs of the shard inside longer runs of the whole.
+  std::int64_t run = 1;
+  std::int64_t full_run = 1;
+  auto const cut = static_cast<std::size_t>(static_cast<unsigned char>(placement.dimension)); // >= 0 when sharded
+  for (std::size_t i = cut; i < parameter.shape.size(); ++i) {
+    run *= parameter.shape[i];
+    full_run *= parameter.full_shape[i];
+  }
+  for (std::int64_t local = 0; local < parameter.elements(); ++local)
+    positions[static_cast<std::size_t>(local)] = local / run * full_run + tp_index * run + local % run;
+  return positions;
+}
+
 std::vector<double> initial_shard(std::uint64_t seed, Parameter const& parameter, int layer, bool norm_weight,
                                   int tp_index) {
   std::uint64_t const state = parameter.tied ? mix(mix(seed), std::string("tied"))
                                              : mix(mix(mix(seed), layer), parameter.name);
   double const centre = norm_weight ? 1 : 0;
   double const width = spread(parameter, norm_weight);
-  AxisPlacement const placement = parameter.placement[Axis::tp];
-  bool const cut = placement.kind == AxisPlacement::Kind::sharded;
-  int const dimension = placement.dimension;
-
-  std::vector<double> values(static_cast<std::size_t>(parameter.elements()));
-  for (std::size_t local = 0; local < values.size(); ++local) {
-    std::int64_t full = 0; // index in the full parameter
-    auto rest = static_cast<std::int64_t>(local);
-    std::int64_t stride = 1;
-    for (std::size_t i = parameter.shape.size(); i-- > 0;) {
-      std::int64_t const index = rest % parameter.shape[i] +
-                                 (cut && static_cast<int>(i) == dimension ? tp_index * parameter.shape[i] : 0);
-      rest /= parameter.shape[i];
-      full += index * stride;
-      stride *= parameter.full_shape[i];
-    }
-    values[local] = centre + width * uniform(mix(state, full));
-  }
+  std::vector<double> values;
+  for (std::int64_t position : positions_in_full(parameter, tp_index))
+    values.push_back(centre + width * uniform(mix(state, position)));
   return values;
 }
 

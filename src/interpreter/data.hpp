@@ -18,8 +18,11 @@ std::int64_t global_sequence(Plan const& plan, int dp_index, std::int64_t micro_
 std::int64_t token_id(std::uint64_t seed, int step, std::int64_t sequence, std::int64_t position,
                       std::int64_t vocabulary);
 
-// Fills this rank's shard of a parameter, cut along tp as its placement says. Norm weights lie around 1, all else around
-// 0; a tied parameter depends on its index alone.
+// For each element of a rank's shard of a parameter, cut along tp as its placement says, its position in the full one.
+std::vector<std::int64_t> positions_in_full(Parameter const& parameter, int tp_index);
+
+// Initial values of this rank's shard. Norm weights lie around 1, all else around 0; a tied parameter depends on its index
+// alone, so that both of its homes are equal.
 std::vector<double> initial_shard(std::uint64_t seed, Parameter const& parameter, int layer, bool norm_weight,
                                   int tp_index);
 

@@ -22,25 +22,6 @@ std::set<std::int32_t> norm_weights(LayerProgram const& layer) {
   return indices;
 }
 
-// Positions of the parameter's elements in the full parameter, of the shard of one tp index; calls
-// place(local, full) for each.
-template <class Place>
-void for_each_element(Parameter const& parameter, int tp_index, Place place) {
-  AxisPlacement const placement = parameter.placement[Axis::tp];
-  std::size_t const dimension = placement.kind == AxisPlacement::Kind::sharded
-                                    ? static_cast<std::size_t>(placement.dimension)
-                                    : parameter.shape.size();
-  std::int64_t inner = 1; // elements of the dimensions behind the cut one
-  for (std::size_t i = dimension + 1; i < parameter.shape.size(); ++i)
-    inner *= parameter.shape[i];
-  bool const cut = dimension < parameter.shape.size();
-  std::int64_t const run = cut ? parameter.shape[dimension] * inner : parameter.elements();
-  std::int64_t const full_run = cut ? parameter.full_shape[dimension] * inner : run;
-  std::int64_t const shift = cut ? tp_index * run : 0;
-  for (std::int64_t local = 0; local < parameter.elements(); ++local)
-    place(static_cast<std::size_t>(local), static_cast<std::size_t>(local / run * full_run + shift + local % run));
-}
-
 std::int64_t product(std::vector<std::int64_t> const& shape) {
   std::int64_t result = 1;
   for (std::int64_t size : shape)
@@ -283,8 +264,9 @@ Weights Interpreter<Scalar>::weights() const {
       full.resize(static_cast<std::size_t>(product(home.parameter->full_shape)));
       for (int tp_index = 0; tp_index < program_.plan.tp; ++tp_index) {
         std::vector<double> const shard = master_of(stage, home, tp_index, 0);
-        for_each_element(*home.parameter, tp_index,
-                         [&](std::size_t local, std::size_t at) { full[at] = shard[local]; });
+        std::vector<std::int64_t> const positions = positions_in_full(*home.parameter, tp_index);
+        for (std::size_t i = 0; i < shard.size(); ++i)
+          full[static_cast<std::size_t>(positions[i])] = shard[i];
       }
     }
   return weights;

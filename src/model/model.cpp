@@ -28,4 +28,14 @@ std::int64_t parameter_count(Model const& model) {
   return model.layers * block + norm_parameters(model) + vocabulary + positions;
 }
 
+Flops training_flops_per_token(Model const& model, std::int64_t sequence_length) {
+  std::int64_t const attention_width = model.heads * model.head_size;
+  std::int64_t const qkv = (model.heads + 2 * model.kv_heads) * model.head_size;
+  std::int64_t const up = model.activation == Activation::swiglu ? 2 * model.ffn : model.ffn;
+  std::int64_t const block = model.hidden * (qkv + attention_width + up + model.ffn);
+  std::int64_t const products = model.layers * block + model.hidden * model.vocabulary;
+  return Flops(6.0 * static_cast<double>(products) +
+               6.0 * static_cast<double>(model.layers * attention_width * sequence_length));
+}
+
 } // namespace foreplan

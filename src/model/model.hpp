@@ -1,6 +1,8 @@
 // A transformer's dimensions, as a value. Read from models/*.json by read_model().
 #pragma once
 
+#include "units/quantity.hpp"
+
 #include <cstdint>
 #include <string>
 
@@ -30,5 +32,10 @@ struct Model {
 
 // Parameters of the whole model, each tied matrix counted once (algorithms.md 1.1).
 std::int64_t parameter_count(Model const& model);
+
+// Model flops of one token's training step: 6 * (parameters in matrix products: blocks and head, without the input
+// embedding and norms) + 6 * layers * heads * head_size * sequence_length for causal attention. Recomputed work is not
+// counted (algorithms.md 1.1).
+Flops training_flops_per_token(Model const& model, std::int64_t sequence_length);
 
 } // namespace foreplan

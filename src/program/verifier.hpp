@@ -2,8 +2,9 @@
 // not there.
 //
 // Per rank (all ranks of a stage run one program; their shards differ, so the first and last dp index are both checked):
-//  order     every read after write, write after read and write after write on a buffer, and every collective of a
-//            communicator after the one before it, is ordered by streams, waits and host syncs; everything precedes the
+//  order     every read after write, write after read and write after write on a buffer, and every transfer after the one
+//            before it on its communicator and on its stream (ranks with several communicators in common enter them in
+//            one order, or may wait in a circle), is ordered by streams, waits and host syncs; everything precedes the
 //            step's end
 //  pool      a temporary's first use follows all releases issued before it; a release follows all uses
 //  content   every read finds what it expects written there: something, of its dtype and placement

@@ -52,6 +52,7 @@ StageOrder::StageOrder(Program const& program, StageProgram const& stage, int dp
 void StageOrder::collect_pairs(Program const& program, StageProgram const& stage, int dp_index) {
   std::unordered_map<BufferKey, std::vector<Use>, BufferKeyHash> uses;
   std::map<CommunicatorKey, std::int32_t> last_transfer;
+  std::map<Stream, std::int32_t> last_on_stream;
   for (std::size_t i = 0; i < instances_.size(); ++i) {
     Instance const& instance = instances_[i];
     auto const self = static_cast<std::int32_t>(i);
@@ -79,10 +80,14 @@ void StageOrder::collect_pairs(Program const& program, StageProgram const& stage
       touch(key, 0, INT64_MAX, true);
     }
     if (is_communication(instance.op->kind)) {
-      auto const [last, is_first] = last_transfer.try_emplace(communicator_of(*instance.op), self);
-      if (!is_first)
-        pairs_.push_back({last->second, self});
-      last->second = self;
+      auto follow = [&](auto& last_transfers, auto const& key) {
+        auto const [last, is_first] = last_transfers.try_emplace(key, self);
+        if (!is_first)
+          pairs_.push_back({last->second, self});
+        last->second = self;
+      };
+      follow(last_transfer, communicator_of(*instance.op));
+      follow(last_on_stream, instance.op->stream);
     }
   }
 }

@@ -394,11 +394,14 @@ bool is_dead_work(Program const& program, Mutation const& mutation) {
   std::set<BufferRef> read_later; // buffers of the layer; what leaves it is used outside
   bool result = false;
   auto visit = [&](Op const& op, bool is_asked_for) {
-    bool const is_live = std::any_of(op.writes.begin(), op.writes.end(), [&](TensorId id) {
+    bool is_live = false, reads_matter = false;
+    for (TensorId id : op.writes) {
       BufferRef const buffer = layer[id].buffer;
-      return buffer.scope != BufferRef::Scope::local || read_later.contains(buffer);
-    });
-    if (is_live)
+      bool const is_used = buffer.scope != BufferRef::Scope::local || read_later.contains(buffer);
+      is_live = is_live || is_used;
+      reads_matter = reads_matter || (is_used && layer[id].dtype != DType::uint8); // a dropout mask is drawn, not computed
+    }
+    if (reads_matter)
       for (TensorId id : op.reads)
         read_later.insert(layer[id].buffer);
     if (is_asked_for)

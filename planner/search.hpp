@@ -1,0 +1,46 @@
+// The search for the best plan: every legal plan is looked at. Memory first; what fits is timed by the fast engine on
+// segments; the best are run again on SimGrid, kernel by kernel.
+#pragma once
+
+#include "planner/simulate.hpp"
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace foreplan {
+
+struct SearchRequest {
+  Model model;
+  Cluster cluster;
+  std::int64_t sequence_length = 0;
+  std::int64_t global_batch = 0;
+  double headroom = 0.14;
+  int finalists = 3;
+  unsigned threads = 0; // 0: as many as the machine has
+};
+
+struct Candidate {
+  Plan plan;
+  Bytes peak;
+  Fit fit = Fit::too_large;
+  Seconds step; // nought: not timed, as it does not fit
+};
+
+struct SearchResult {
+  std::int64_t enumerated = 0; // combinations
+  std::int64_t legal = 0;
+  std::int64_t too_large = 0;
+  std::vector<Candidate> ranked;          // that fit, fastest first
+  std::vector<Candidate> borderline;      // that lack headroom, fastest first
+  std::optional<Candidate> nearest_miss;  // when none fits: the one that needs least
+  std::vector<Report> finalists;          // of `ranked`, on SimGrid, fastest first
+};
+
+// `progress` is called now and then, from one thread at a time, with plans done, plans in all and the best step so far.
+using Progress = std::function<void(std::size_t done, std::size_t all, Seconds best)>;
+
+// The answer does not depend on the number of threads.
+SearchResult search(SearchRequest const& request, Progress const& progress = {});
+
+} // namespace foreplan

@@ -1,0 +1,69 @@
+#include "planner/search_space.hpp"
+
+#include "plan/plan_checker.hpp"
+
+namespace foreplan {
+
+namespace {
+
+// Chunks per stage, chunks = 1 with 1F1B, more interleaved with overlapped transfers.
+std::vector<Plan> with_schedules(Model const& model, Plan plan) {
+  std::vector<Plan> plans{plan};
+  if (plan.pp == 1)
+    return plans;
+  plan.schedule = Schedule::interleaved;
+  plan.p2p = P2p::overlapped;
+  for (plan.chunks = 2; plan.chunks * plan.pp <= model.layers + 2; ++plan.chunks)
+    if (model.layers % (plan.pp * plan.chunks) == 0 || (model.layers + 2) % (plan.pp * plan.chunks) == 0)
+      plans.push_back(plan);
+  return plans;
+}
+
+std::vector<Plan> with_switches(Plan plan) {
+  std::vector<Plan> plans;
+  for (bool sequence_parallel : {false, true}) {
+    if (sequence_parallel && plan.tp == 1)
+      continue;
+    for (int zero_stage : {0, 1}) {
+      if (zero_stage == 1 && plan.dp == 1)
+        continue;
+      for (Recompute recompute : {Recompute::none, Recompute::full}) {
+        plan.sequence_parallel = sequence_parallel;
+        plan.zero_stage = zero_stage;
+        plan.recompute = recompute;
+        plans.push_back(plan);
+      }
+    }
+  }
+  return plans;
+}
+
+} // namespace
+
+SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
+                         std::int64_t global_batch) {
+  SearchSpace space;
+  Plan plan;
+  plan.sequence_length = sequence_length;
+  plan.global_batch = global_batch;
+  plan.bucket_elements = 100'000'000;
+  for (plan.tp = 1; plan.tp <= devices_per_node && plan.tp <= devices; ++plan.tp) {
+    for (plan.pp = 1; plan.tp * plan.pp <= devices && plan.pp <= model.layers + 2; ++plan.pp) {
+      if (devices % (plan.tp * plan.pp) != 0)
+        continue;
+      plan.dp = devices / (plan.tp * plan.pp);
+      for (plan.micro_batch = 1; plan.micro_batch * plan.dp <= global_batch; plan.micro_batch *= 2) {
+        for (Plan const& scheduled : with_schedules(model, plan)) {
+          for (Plan const& candidate : with_switches(scheduled)) {
+            ++space.enumerated;
+            if (check(model, candidate).empty())
+              space.plans.push_back(candidate);
+          }
+        }
+      }
+    }
+  }
+  return space;
+}
+
+} // namespace foreplan

@@ -1,0 +1,151 @@
+#include "planner/simulate.hpp"
+
+#include "engine/engine.hpp"
+#include "engine/explain_timeline.hpp"
+#include "engine/fold.hpp"
+#include "program/compile.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace foreplan {
+
+namespace {
+
+std::string layers_text(Model const& model, StageProgram const& stage) {
+  std::string text;
+  auto add = [&](std::string part) { text += (text.empty() ? "" : ", ") + std::move(part); };
+  for (LayerRange range : stage.chunks) {
+    if (range.first == 0)
+      add("embedding");
+    int const first = std::max(range.first, 1), last = std::min(range.last - 1, model.layers);
+    if (first <= last)
+      add(fmt::format("blocks {}-{}", first, last));
+    if (range.last == model.layers + 2)
+      add("head");
+  }
+  return text;
+}
+
+std::string moment_text(StageProgram const& stage, MemoryPeak const& peak) {
+  Element const& element = stage.elements[static_cast<std::size_t>(peak.element)];
+  Slot const* slot = std::get_if<Slot>(&element);
+  if (slot == nullptr)
+    return peak.op;
+  return fmt::format("{} of micro-batch {}, layer {}: {}", slot->kind == SlotKind::forward ? "F" : "B",
+                     slot->micro_batch.value(), peak.layer, peak.op);
+}
+
+void add(Breakdown& sum, Breakdown const& part, double weight) {
+  for (std::size_t i = 0; i < sum.compute.size(); ++i)
+    sum.compute[i] += part.compute[i] * weight;
+  sum.exposed_tp += part.exposed_tp * weight;
+  sum.exposed_dp += part.exposed_dp * weight;
+  sum.exposed_pp += part.exposed_pp * weight;
+  sum.host += part.host * weight;
+  sum.bubble += part.bubble * weight;
+  sum.hidden_tp += part.hidden_tp * weight;
+  sum.hidden_dp += part.hidden_dp * weight;
+  sum.hidden_pp += part.hidden_pp * weight;
+}
+
+void report_memory(Report& report, Program const& program) {
+  for (StageProgram const& stage : program.stages) {
+    StageMemory const memory = memory_of(program, stage);
+    report.stages.push_back({stage.stage, layers_text(program.model, stage), {}, memory.persistent, memory.peak.use,
+                             moment_text(stage, memory.peak)});
+    report.peak_memory = std::max(report.peak_memory, Bytes(static_cast<double>(memory.peak.use.total())));
+  }
+}
+
+void report_breakdowns(Report& report, Folding const& folding, Timeline const& timeline) {
+  for (std::size_t c = 0; c < folding.classes.size(); ++c) {
+    FoldedClass const& folded = folding.classes[c];
+    Breakdown const breakdown = breakdown_of(folding, timeline, c);
+    add(report.breakdown, breakdown, static_cast<double>(folded.ranks) / report.devices);
+    Breakdown& of_stage = report.stages[folded.stage.index()].breakdown;
+    if (breakdown.compute_total() > of_stage.compute_total())
+      of_stage = breakdown;
+  }
+}
+
+Timeline run(FoldedProgram const& program, Engine engine, RunOptions options = {}) {
+  return engine == Engine::simgrid ? run_simgrid(program, options) : run_fast(program, options);
+}
+
+Plan with_micro_batches(Plan plan, std::int64_t m) {
+  plan.global_batch = m * plan.micro_batch * plan.dp;
+  return plan;
+}
+
+// Micro-batches that fill every stage's pipeline to its peak: those in flight, in whole groups of pp.
+std::int64_t enough_micro_batches(Plan const& plan) {
+  if (plan.schedule == Schedule::gpipe)
+    return plan.micro_batches(); // all are in flight
+  return std::min<std::int64_t>(plan.micro_batches(), static_cast<std::int64_t>(plan.chunks > 1 ? 3 : 1) * plan.pp + (plan.chunks > 1 ? 0 : 1));
+}
+
+} // namespace
+
+Bytes usable_memory(HardwareProfile const& profile) { return profile.chip.memory - profile.reserved; }
+
+Fit fit_of(Bytes peak, Bytes usable, double headroom) {
+  if (peak > usable)
+    return Fit::too_large;
+  return peak > usable * (1 - headroom) ? Fit::borderline : Fit::fits;
+}
+
+Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options) {
+  Program const program = compile(model, plan);
+  Folding const folding = fold(program, cluster,
+                               {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
+  Timeline const timeline = run(folding.program, options.engine);
+
+  Report report;
+  report.model = model.name;
+  report.hardware = cluster.profile.chip.name;
+  report.devices = plan.world_size();
+  report.plan = plan;
+  report.engine = fmt::format("{}, {}{}", options.engine == Engine::simgrid ? "SimGrid" : "fast engine",
+                              options.segments ? "on segments" : "kernel by kernel", options.unfold ? ", unfolded" : "");
+  report.items = timeline.items;
+  report.step = timeline.step;
+  report.tokens_per_second = static_cast<double>(plan.global_batch * plan.sequence_length) / timeline.step.value();
+  report.flops_per_token = training_flops_per_token(model, plan.sequence_length);
+  report.mfu = report.tokens_per_second * report.flops_per_token.value() /
+               (report.devices * cluster.profile.chip.bf16_peak.value());
+  report.usable_memory = usable_memory(cluster.profile);
+  report.headroom = options.headroom;
+  report_memory(report, program);
+  report_breakdowns(report, folding, timeline);
+  report.fit = fit_of(report.peak_memory, report.usable_memory, report.headroom);
+  return report;
+}
+
+Bytes peak_memory(Model const& model, Plan const& plan) {
+  Program const program = compile(model, with_micro_batches(plan, enough_micro_batches(plan)));
+  std::int64_t peak = 0;
+  for (StageProgram const& stage : program.stages)
+    peak = std::max(peak, memory_of(program, stage).peak.use.total());
+  return Bytes(static_cast<double>(peak));
+}
+
+Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions const& options) {
+  auto time_with = [&](std::int64_t m) {
+    Program const program = compile(model, with_micro_batches(plan, m));
+    Folding const folding = fold(program, cluster,
+                                 {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
+    return run(folding.program, options.engine, {.keep_entries = false}).step;
+  };
+  std::int64_t const m = plan.micro_batches(), few = 2 * plan.pp * plan.chunks, many = 2 * few;
+  if (m > 2 * many) {
+    Seconds const first = time_with(few), second = time_with(many), between = time_with((few + many) / 2);
+    if (std::abs((between - (first + second) / 2).value()) <= 1e-6 * second.value())
+      return first + (second - first) * (static_cast<double>(m - few) / static_cast<double>(many - few));
+  }
+  return time_with(m);
+}
+
+} // namespace foreplan

@@ -1,0 +1,36 @@
+// One plan, from compilation to report.
+#pragma once
+
+#include "cluster/cluster.hpp"
+#include "report/report.hpp"
+
+#include <string>
+
+namespace foreplan {
+
+enum class Engine { fast, simgrid };
+
+struct SimulateOptions {
+  Engine engine = Engine::fast;
+  bool segments = true;   // runs of layers as one item; without: kernel by kernel
+  bool unfold = false;    // every rank, not one of each class
+  bool interference = true;
+  double headroom = 0.14; // share of the usable memory that must stay free, or the plan is borderline
+};
+
+// The plan must be legal (plan_checker.hpp) and its ranks must not be more than the cluster's devices.
+Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options = {});
+
+// Memory alone: what the fullest stage's ranks need at their peak. Does not depend on the number of micro-batches beyond
+// those in flight, so it is found with few.
+Bytes peak_memory(Model const& model, Plan const& plan);
+
+Bytes usable_memory(HardwareProfile const& profile);
+Fit fit_of(Bytes peak, Bytes usable, double headroom);
+
+// The step time with the steady state extrapolated: it is affine in the number of micro-batches from about 2 pp on. Run
+// for 2 pp, 3 pp and 4 pp micro-batches; if the third lies on the line of the other two (1e-6 of the step), the line gives
+// the time for any number, else the whole step is run. Plans with fewer micro-batches are run as they are.
+Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions const& options = {});
+
+} // namespace foreplan

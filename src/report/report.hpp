@@ -1,0 +1,57 @@
+// The report of one plan: one record, which is also the schema of its JSON. Text and JSON are made from it and add nothing.
+#pragma once
+
+#include "plan/plan.hpp"
+#include "timeline/breakdown.hpp"
+#include "timeline/memory.hpp"
+#include "units/quantity.hpp"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace foreplan {
+
+struct StageReport {
+  Stage stage;
+  std::string layers;     // "embedding, blocks 1-10"
+  Breakdown breakdown;    // of its slowest rank class
+  MemoryUse persistent;
+  MemoryUse peak;
+  std::string peak_moment; // "B of micro-batch 3, layer 12: attention backward"
+};
+
+enum class Fit { fits, borderline, too_large };
+
+struct Report {
+  std::string model;
+  std::string hardware;
+  int devices = 0;
+  Plan plan;
+  std::string engine; // "fast engine on segments", "SimGrid, kernel by kernel"
+  std::int64_t items = 0;
+
+  Seconds step;
+  double tokens_per_second = 0;
+  double mfu = 0; // training_flops_per_token over the dense bf16 peak of all devices
+  Flops flops_per_token;
+
+  Breakdown breakdown; // mean over all ranks
+  std::vector<StageReport> stages;
+
+  Bytes usable_memory; // of a device, for tensors
+  Bytes peak_memory;   // of the stage that needs most
+  double headroom = 0; // share of the usable memory that a plan must leave free
+  Fit fit = Fit::fits;
+};
+
+nlohmann::ordered_json to_json(Report const& report);
+
+// A sentence, where the step goes, memory by stage.
+std::string to_text(Report const& report);
+
+std::string_view to_string(Fit fit);
+
+} // namespace foreplan

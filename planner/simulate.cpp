@@ -17,15 +17,20 @@ namespace {
 std::string layers_text(Model const& model, StageProgram const& stage) {
   std::string text;
   auto add = [&](std::string part) { text += (text.empty() ? "" : ", ") + std::move(part); };
-  for (LayerRange range : stage.chunks) {
-    if (range.first == 0)
-      add("embedding");
-    int const first = std::max(range.first, 1), last = std::min(range.last - 1, model.layers);
+  if (stage.chunks.front().first == 0)
+    add("embedding");
+  if (stage.chunks.size() == 1) {
+    int const first = std::max(stage.chunks[0].first, 1), last = std::min(stage.chunks[0].last - 1, model.layers);
     if (first <= last)
       add(fmt::format("blocks {}-{}", first, last));
-    if (range.last == model.layers + 2)
-      add("head");
+  } else {
+    int blocks = 0;
+    for (LayerRange range : stage.chunks)
+      blocks += std::min(range.last, model.layers + 1) - std::max(range.first, 1);
+    add(fmt::format("{} blocks in {} chunks", blocks, stage.chunks.size()));
   }
+  if (stage.chunks.back().last == model.layers + 2)
+    add("head");
   return text;
 }
 

@@ -26,6 +26,7 @@ struct Plan {
   Schedule schedule = Schedule::one_f_one_b;
   Recompute recompute = Recompute::none;
   int recompute_layers = -1;         // the first n blocks of every chunk are recomputed; -1: all
+  bool recompute_unused = false;     // also the ops whose results the backward does not need (Megatron-LM does)
 
   std::int64_t sequence_length = 0;  // s, tokens
   std::int64_t micro_batch = 1;      // b, sequences

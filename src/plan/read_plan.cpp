@@ -40,7 +40,7 @@ Plan read_plan(std::string const& path) { return read_plan(JsonReader::read_file
 
 Plan read_plan(JsonReader const& reader) {
   reader.expect_keys({"tp", "pp", "dp", "chunks", "sequence_parallel", "zero_stage", "schedule", "recompute",
-                      "recompute_layers", "sequence_length", "micro_batch", "global_batch", "parameter_dtype",
+                      "recompute_layers", "recompute_unused", "sequence_length", "micro_batch", "global_batch", "parameter_dtype",
                       "gradient_dtype", "reduction_dtype", "bucket_elements", "gradient_clip", "attention", "p2p"});
   Plan plan;
   read_integer(reader, "tp", 1, most_ranks, plan.tp);
@@ -57,6 +57,8 @@ Plan read_plan(JsonReader const& reader) {
                          {{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}},
                          plan.recompute);
   read_integer(reader, "recompute_layers", -1, most_ranks, plan.recompute_layers);
+  if (auto const value = reader.find("recompute_unused"))
+    plan.recompute_unused = value->boolean();
   plan.sequence_length = reader["sequence_length"].integer(1, most_tokens);
   read_integer(reader, "micro_batch", 1, most_tokens, plan.micro_batch);
   plan.global_batch = reader["global_batch"].integer(1, most_tokens);
@@ -85,6 +87,7 @@ std::string plan_json(Plan const& plan) {
   word("schedule", to_string(plan.schedule));
   word("recompute", to_string(plan.recompute));
   number("recompute_layers", plan.recompute_layers);
+  number("recompute_unused", plan.recompute_unused);
   number("sequence_length", plan.sequence_length);
   number("micro_batch", plan.micro_batch);
   number("global_batch", plan.global_batch);

@@ -57,11 +57,13 @@ private:
   // A gather of a tensor kept for the weight gradient is issued one op early, under the input gradient of the same
   // linear (Megatron's column-parallel backward).
   std::size_t place_of_gather(Op const& op) const {
-    bool const follows_input_gradient = op.kind == OpKind::linear_weight_gradient && !result_.empty() &&
-                                        result_.back().kind == OpKind::linear_input_gradient;
-    if (!follows_input_gradient)
-      return result_.size();
-    return result_.size() - 1;
+    std::size_t place = result_.size();
+    if (op.kind != OpKind::linear_weight_gradient)
+      return place;
+    while (place > 0 && is_collective(result_[place - 1].kind))
+      --place;
+    bool const follows_input_gradient = place > 0 && result_[place - 1].kind == OpKind::linear_input_gradient;
+    return follows_input_gradient ? place - 1 : result_.size();
   }
 
   TensorId gather(TensorId id, Part part, std::size_t place) {

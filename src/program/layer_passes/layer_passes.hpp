@@ -12,7 +12,7 @@ void tensor_parallel(LayerProgram& layer, Plan const& plan);
 void sequence_parallel(LayerProgram& layer, Plan const& plan);
 // Puts in the collectives that the placements ask for: a sum read as a whole, a shard read as a whole.
 void insert_collectives(LayerProgram& layer, Plan const& plan);
-// Rebuilds dropped activations in the backward.
-void recompute(LayerProgram& layer, Recompute what);
+// Rebuilds dropped activations in the backward. `what` is this layer's: not all layers of a plan need be recomputed.
+void recompute(LayerProgram& layer, Plan const& plan, Recompute what);
 
 } // namespace foreplan

@@ -1,5 +1,6 @@
 // Recomputation: forward ops are run again in the backward, so that what they wrote need not be kept from F to B.
-//   full       the whole layer's forward, collectives included: only the layer's input is kept
+//   full       the layer's forward, collectives included: only the layer's input is kept. What nobody reads again (the end
+//              of the MLP) is left out, as PyTorch's non-reentrant checkpoint stops early; Megatron-LM's own runs it too
 //   selective  the attention core (Korthikanti et al., arXiv 2205.05198, section 5)
 #include "program/layer_passes/layer_passes.hpp"
 
@@ -79,18 +80,42 @@ void redirect_reads(std::vector<Op>& ops, Rebuilder const& rebuilder) {
   }
 }
 
-void full(LayerProgram& layer) {
+// Leaves out the ops whose results nobody reads: neither `readers` nor later ops of the list.
+std::vector<Op> without_unused(LayerProgram const& layer, std::vector<Op> const& ops, std::vector<Op> const& readers) {
+  std::set<BufferRef> read;
+  auto add_reads = [&](Op const& op) {
+    for (TensorId id : op.reads)
+      read.insert(layer[id].buffer);
+  };
+  for (Op const& op : readers)
+    add_reads(op);
+  std::vector<Op> used;
+  for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
+    bool const is_read = std::any_of(op->writes.begin(), op->writes.end(),
+                                     [&](TensorId id) { return read.contains(layer[id].buffer); });
+    if (!is_read)
+      continue;
+    add_reads(*op);
+    used.push_back(*op);
+  }
+  std::reverse(used.begin(), used.end());
+  return used;
+}
+
+void full(LayerProgram& layer, bool with_unused) {
   Rebuilder rebuilder(layer);
   std::vector<Op> backward;
   for (Op const& op : layer.forward)
     backward.push_back(rebuilder.again(op));
   redirect_reads(layer.backward, rebuilder);
+  if (!with_unused)
+    backward = without_unused(layer, backward, layer.backward);
   backward.insert(backward.end(), layer.backward.begin(), layer.backward.end());
   layer.backward = std::move(backward);
   layer.name += ", full recompute";
 }
 
-void selective(LayerProgram& layer) {
+void selective(LayerProgram& layer, bool with_unused) {
   Rebuilder rebuilder(layer);
   std::vector<Op> core;
   std::set<TensorId> kept; // the core's output, which the projection keeps anyway
@@ -104,6 +129,8 @@ void selective(LayerProgram& layer) {
     rebuilder.forget(id);
   std::vector<Op> redirected = layer.backward;
   redirect_reads(redirected, rebuilder);
+  if (!with_unused)
+    core = without_unused(layer, core, redirected);
   auto const changed = [](Op const& a, Op const& b) { return a.reads != b.reads; };
   auto const first = std::mismatch(redirected.begin(), redirected.end(), layer.backward.begin(),
                                    [&](Op const& a, Op const& b) { return !changed(a, b); }).first;
@@ -114,13 +141,13 @@ void selective(LayerProgram& layer) {
 
 } // namespace
 
-void recompute(LayerProgram& layer, Recompute what) {
+void recompute(LayerProgram& layer, Plan const& plan, Recompute what) {
   if (layer.kind != LayerKind::block || what == Recompute::none)
     return;
   if (what == Recompute::full)
-    full(layer);
+    full(layer, plan.recompute_unused);
   else
-    selective(layer);
+    selective(layer, plan.recompute_unused);
 }
 
 } // namespace foreplan

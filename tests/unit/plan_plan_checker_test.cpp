@@ -1,0 +1,214 @@
+// Each rule of the plan checker: what it says of a plan that breaks it, and that the nearest valid values are valid.
+#include "plan/plan_checker.hpp"
+#include "tests/catch.hpp"
+
+#include <limits>
+
+using namespace foreplan;
+
+namespace {
+
+// 64 query heads and 8 KV heads, 28672 = 2^12 * 7 MLP columns, 128256 = 2^8 * 3 * 167 rows: what tp cuts has the common
+// divisor 8.
+Model llama() {
+  Model model;
+  model.name = "Llama-3.1-70B";
+  model.layers = 80;
+  model.hidden = 8192;
+  model.heads = 64;
+  model.kv_heads = 8;
+  model.head_size = 128;
+  model.ffn = 28672;
+  model.vocabulary = 128256;
+  model.max_positions = 131072;
+  return model;
+}
+
+Plan legal() {
+  Plan plan;
+  plan.tp = 8;
+  plan.pp = 4;
+  plan.dp = 2;
+  plan.sequence_length = 8192;
+  plan.global_batch = 128;
+  return plan;
+}
+
+template <class Change>
+std::vector<PlanFinding> findings(Change change, Model const& model = llama()) {
+  Plan plan = legal();
+  change(plan);
+  return check(model, plan);
+}
+
+// The one finding there is.
+template <class Change>
+PlanFinding only(Change change, Model const& model = llama()) {
+  std::vector<PlanFinding> const all = findings(change, model);
+  for (PlanFinding const& finding : all)
+    INFO(finding.text);
+  REQUIRE(all.size() == 1);
+  return all[0];
+}
+
+using Values = std::vector<std::int64_t>;
+
+} // namespace
+
+TEST_CASE("a legal plan has no findings") {
+  CHECK(check(llama(), legal()).empty());
+  CHECK(findings([](Plan& plan) { plan.recompute = Recompute::selective; }).empty()); // with fused attention, and without
+  CHECK(findings([](Plan& plan) {
+          plan.recompute = Recompute::selective;
+          plan.attention = Attention::unfused;
+        }).empty());
+}
+
+TEST_CASE("sizes are at least 1, and what builds on them is not asked") {
+  PlanFinding const finding = only([](Plan& plan) {
+    plan.tp = 0;
+    plan.zero_stage = 7;
+  });
+  CHECK(finding.rule == "tp is at least 1");
+  CHECK(finding.text == "tp is 0: it must be at least 1; valid: 1");
+  CHECK(only([](Plan& plan) { plan.pp = -1; }).rule == "pp is at least 1");
+  CHECK(only([](Plan& plan) { plan.dp = 0; }).rule == "dp is at least 1");
+  CHECK(only([](Plan& plan) { plan.chunks = 0; }).rule == "chunks is at least 1");
+  CHECK(only([](Plan& plan) { plan.sequence_length = 0; }).rule == "sequence_length is at least 1");
+  CHECK(only([](Plan& plan) { plan.micro_batch = 0; }).rule == "micro_batch is at least 1");
+  CHECK(only([](Plan& plan) { plan.global_batch = 0; }).rule == "global_batch is at least 1");
+}
+
+TEST_CASE("sizes beyond all plans are refused before anything overflows") {
+  std::int64_t const huge = std::numeric_limits<std::int64_t>::max();
+  CHECK(only([&](Plan& plan) { plan.micro_batch = huge; }).rule == "micro_batch is at most 2147483648");
+  CHECK(only([](Plan& plan) { plan.tp = plan.pp = plan.dp = 1 << 30; }).rule == "ranks");
+}
+
+TEST_CASE("tp divides what it cuts") {
+  PlanFinding const heads = findings([](Plan& plan) { plan.tp = 3; })[0];
+  CHECK(heads.rule == "tp divides heads");
+  CHECK(heads.text == "tp 3 does not divide 64 heads; valid: 1, 2, 4, 8");
+  CHECK(heads.nearest == Values{1, 2, 4, 8});
+  // 16 divides the heads, the MLP and the vocabulary, not the 8 KV heads.
+  PlanFinding const kv_heads = only([](Plan& plan) { plan.tp = 16; });
+  CHECK(kv_heads.rule == "tp divides kv_heads");
+  CHECK(kv_heads.text == "tp 16 does not divide 8 KV heads (several ranks cannot share a KV head yet); valid: 1, 2, 4, 8");
+  Model model = llama();
+  model.ffn = 28668; // 4 * 7167
+  CHECK(only([](Plan&) {}, model).text == "tp 8 does not divide 28668 columns of the MLP; valid: 1, 2, 4");
+  model = llama();
+  model.vocabulary = 50257; // GPT-2's: 29 * 1733
+  CHECK(only([](Plan&) {}, model).text == "tp 8 does not divide 50257 rows of the vocabulary (pad the model's vocabulary to a "
+                                           "multiple of 128 * tp); valid: 1");
+}
+
+TEST_CASE("sequence parallelism needs tp > 1 that divides the tokens of a micro-batch") {
+  CHECK(only([](Plan& plan) {
+          plan.sequence_parallel = true;
+          plan.tp = 1;
+        }).rule == "sequence parallelism needs tp");
+  PlanFinding const finding = only([](Plan& plan) {
+    plan.sequence_parallel = true;
+    plan.sequence_length = 4092; // 4 * 1023
+  });
+  CHECK(finding.rule == "tp divides tokens");
+  CHECK(finding.text == "with sequence parallelism tp 8 must divide the 4092 tokens of a micro-batch; valid: 1, 2, 3, 4, 6, 11, "
+                        "12, 22");
+  CHECK(findings([](Plan& plan) { plan.sequence_length = 4092; }).empty());
+}
+
+// 80 blocks with embedding and head are 82 layers: 82 chunks have one each, 83 leave one empty. 2 blocks and 5 chunks: the
+// two behind the embedding's chunk take the blocks, the fourth has nothing.
+TEST_CASE("every chunk has a layer") {
+  CHECK(findings([](Plan& plan) { plan.pp = 41; }).empty());
+  CHECK(findings([](Plan& plan) { plan.pp = 82; }).empty());
+  PlanFinding const finding = only([](Plan& plan) { plan.pp = 83; });
+  CHECK(finding.rule == "every chunk has a layer");
+  CHECK(finding.nearest == Values{75, 76, 77, 78, 79, 80, 81, 82});
+  Model small = llama();
+  small.layers = 2;
+  CHECK(only([](Plan& plan) { plan.pp = 5; }, small).nearest == Values{1, 2, 3, 4});
+}
+
+TEST_CASE("schedules and chunks") {
+  CHECK(only([](Plan& plan) { plan.chunks = 2; }).text ==
+        "2 chunks a stage need the interleaved schedule; 1f1b runs one; valid: 1");
+  auto interleaved = [](Plan& plan) {
+    plan.schedule = Schedule::interleaved;
+    plan.chunks = 2;
+    plan.p2p = P2p::overlapped;
+  };
+  CHECK(findings(interleaved).empty());
+  CHECK(only([&](Plan& plan) {
+          interleaved(plan);
+          plan.chunks = 1;
+        }).rule == "interleaved needs chunks");
+  CHECK(only([&](Plan& plan) {
+          interleaved(plan);
+          plan.pp = 1;
+        }).rule == "interleaved needs pp");
+  CHECK(only([&](Plan& plan) {
+          interleaved(plan);
+          plan.p2p = P2p::synchronous;
+        }).rule == "interleaved overlaps p2p");
+  // 66 sequences over dp 2 are 33 micro-batches; groups of 4 ask for 64 or 72 sequences.
+  PlanFinding const groups = only([&](Plan& plan) {
+    interleaved(plan);
+    plan.global_batch = 66;
+  });
+  CHECK(groups.rule == "interleaved: pp divides micro-batches");
+  CHECK(groups.nearest == Values{64, 72});
+}
+
+TEST_CASE("the global batch is a multiple of micro-batch * dp") {
+  PlanFinding const finding = only([](Plan& plan) { plan.global_batch = 127; });
+  CHECK(finding.rule == "micro_batch * dp divides global_batch");
+  CHECK(finding.text == "a global batch of 127 is not a multiple of micro-batch 1 * dp 2; valid: 126, 128");
+  CHECK(only([](Plan& plan) { plan.global_batch = 1; }).nearest == Values{2}); // m is at least 1
+}
+
+TEST_CASE("sequences fit learned positions; rotary ones have no end") {
+  Model model = llama();
+  model.max_positions = 2048;
+  CHECK(check(model, legal()).empty());
+  model.positions = Positions::learned;
+  PlanFinding const finding = only([](Plan&) {}, model);
+  CHECK(finding.text == "sequences of 8192 tokens exceed the 2048 learned positions; valid: 2048");
+}
+
+// 80 blocks over 4 stages: 20 a chunk.
+TEST_CASE("recompute_layers is -1, or 1 to the blocks of the largest chunk") {
+  for (int n : {-1, 1, 20})
+    CHECK(findings([&](Plan& plan) { plan.recompute_layers = n; }).empty());
+  for (int n : {-2, 0, 21})
+    CHECK(only([&](Plan& plan) { plan.recompute_layers = n; }).rule == "recompute_layers within a chunk");
+}
+
+TEST_CASE("ZeRO stages 0 and 1") {
+  for (int stage : {2, 3, -1})
+    CHECK(only([&](Plan& plan) { plan.zero_stage = stage; }).nearest == Values{0, 1});
+}
+
+TEST_CASE("dtypes are floats; buckets and clipping are not negative") {
+  CHECK(only([](Plan& plan) { plan.parameter_dtype = DType::uint8; }).text ==
+        "parameter_dtype uint8 cannot hold it; valid: bf16, fp16, fp32");
+  CHECK(only([](Plan& plan) { plan.gradient_dtype = DType::int32; }).rule == "gradient_dtype is a float");
+  CHECK(only([](Plan& plan) { plan.reduction_dtype = DType::int32; }).rule == "reduction_dtype is a float");
+  CHECK(only([](Plan& plan) { plan.bucket_elements = -1; }).rule == "bucket_elements is not negative");
+  CHECK(only([](Plan& plan) { plan.gradient_clip = -1; }).rule == "gradient_clip is not negative");
+  CHECK(only([](Plan& plan) { plan.gradient_clip = std::numeric_limits<double>::quiet_NaN(); }).rule ==
+        "gradient_clip is not negative");
+}
+
+// The nearest valid values, put in the place of what was wrong, break no rule of that name.
+TEST_CASE("nearest values are valid") {
+  for (int tp = 1; tp <= 70; ++tp)
+    for (PlanFinding const& finding : findings([&](Plan& plan) { plan.tp = tp; }))
+      for (std::int64_t const value : finding.nearest)
+        CHECK(findings([&](Plan& plan) { plan.tp = static_cast<int>(value); }).empty());
+  for (int pp = 1; pp <= 90; ++pp)
+    for (PlanFinding const& finding : findings([&](Plan& plan) { plan.pp = pp; }))
+      for (std::int64_t const value : finding.nearest)
+        CHECK(findings([&](Plan& plan) { plan.pp = static_cast<int>(value); }).empty());
+}

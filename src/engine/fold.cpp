@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace foreplan {
 
@@ -129,12 +130,67 @@ private:
     use_of_.assign(at(stage_->next_op), -1);
     result_.program.classes.push_back({fmt::format("stage {}", stage_->stage.value()), ranks_in_class_[index], {}, {}});
     result_.classes.push_back({stage_->stage, rank, ranks_in_class_[index], {}});
+    std::vector<bool> const contended = options_.segments ? contended_slots() : std::vector<bool>();
     for (std::size_t e = 0; e < stage_->elements.size(); ++e) {
+      auto const element = static_cast<std::int32_t>(e);
       if (Op const* op = std::get_if<Op>(&stage_->elements[e]))
-        add_op(*op, static_cast<std::int32_t>(e));
+        add_op(*op, element);
       else
-        add_slot(std::get<Slot>(stage_->elements[e]), static_cast<std::int32_t>(e));
+        add_slot(std::get<Slot>(stage_->elements[e]), element, options_.segments && !contended[e]);
     }
+  }
+
+  // Slots that a segment cannot stand for. Those beside which data-parallel transfers may run are few, whatever the number
+  // of micro-batches; where the tensor-parallel transfers are shared, all.
+  std::vector<bool> contended_slots() const {
+    std::vector<bool> contended(stage_->elements.size(), false);
+    if (tensor_parallel_is_shared()) {
+      contended.assign(stage_->elements.size(), true);
+      return contended;
+    }
+    // Data-parallel transfers are under way from their issue until a compute op waits for them or for a later one.
+    std::vector<OpId> open;
+    for (std::size_t e = 0; e < stage_->elements.size(); ++e) {
+      Op const* op = std::get_if<Op>(&stage_->elements[e]);
+      if (op == nullptr) {
+        contended[e] = !open.empty();
+      } else if (op->stream == Stream::dp) {
+        open.push_back(op->id);
+      } else if (op->stream == Stream::compute) {
+        for (OpId wait : op->waits)
+          if (auto const found = std::find(open.begin(), open.end(), wait); found != open.end())
+            open.erase(open.begin(), found + 1);
+      }
+    }
+    return contended;
+  }
+
+  // Whether the class's tensor-parallel transfers depend on more than the class itself does: on other classes in the group,
+  // or on other transfers over the same links (data-parallel ones aside, whose time is known).
+  bool tensor_parallel_is_shared() const {
+    for (std::int32_t index : partition_.communicators_of_rank[at(representative_)]) {
+      CommunicatorInstance const& own = partition_.communicators[at(index)];
+      if (!std::holds_alternative<Group>(own.what) || own.stream != Stream::tp)
+        continue;
+      if (result_.program.communicators[at(own.class_index)].members.size() > 1)
+        return true;
+      for (std::size_t other = 0; other < links_of_.size(); ++other)
+        if (std::cmp_not_equal(other, own.class_index) && stream_of_class(other) != Stream::dp &&
+            have_common_link(links_of_[at(own.class_index)], links_of_[other]))
+          return true;
+    }
+    return false;
+  }
+
+  Stream stream_of_class(std::size_t communicator_class) const {
+    CommunicatorInstance const& instance = partition_.communicators[at(example_[communicator_class])];
+    return std::holds_alternative<Group>(instance.what) ? instance.stream : Stream::send_activation;
+  }
+
+  static bool have_common_link(std::vector<LinkUse> const& a, std::vector<LinkUse> const& b) {
+    return std::any_of(a.begin(), a.end(), [&](LinkUse const& use) {
+      return std::any_of(b.begin(), b.end(), [&](LinkUse const& other) { return use.link == other.link; });
+    });
   }
 
   void add_use(std::int32_t block, UseOrigin origin, std::vector<OpId> const& waits = {}) {
@@ -153,9 +209,9 @@ private:
     use_of_[op.id.index()] = last_use();
   }
 
-  void add_slot(Slot const& slot, std::int32_t element) {
+  void add_slot(Slot const& slot, std::int32_t element, bool as_segment) {
     bool const backward = slot.kind == SlotKind::backward;
-    if (options_.segments) {
+    if (as_segment) {
       add_use(segment_block(slot), {element, backward ? slot.last - 1 : slot.first});
     } else {
       for (int i = 0; i < slot.last - slot.first; ++i) {
@@ -248,18 +304,12 @@ private:
   Segment const& segment_of_layer(int program, bool backward) {
     auto const [found, is_new] = segments_.try_emplace({program, backward});
     if (is_new) {
-      // The layer's own block is not part of the program: it is run alone, then taken out again.
-      std::size_t const demands = result_.program.demands.size();
-      std::int32_t const block = layer_block(program, backward);
-      found->second = segment_of(result_.program, result_.program.blocks[at(block)], result_.blocks[at(block)]);
-      result_.program.blocks.pop_back();
-      result_.blocks.pop_back();
-      result_.program.demands.resize(demands);
+      auto const block = at(layer_block(program, backward));
+      found->second = segment_of(result_.program, result_.program.blocks[block], result_.blocks[block]);
     }
     return found->second;
   }
 
-  // Layers of a slot, as counts of equal neighbours in the order of execution.
   std::int32_t segment_block(Slot const& slot) {
     bool const backward = slot.kind == SlotKind::backward;
     auto const [found, is_new] = segment_blocks_.try_emplace({slot.first, slot.last, backward}, -1);
@@ -275,8 +325,10 @@ private:
     demand.issue = whole.host;
     demand.lead = whole.cold - whole.device;
     demand.device = ComputeDemand{whole.device};
-    if (options_.interference && whole.device > Seconds(0))
+    if (options_.interference && whole.device > Seconds(0)) {
       demand.memory_bandwidth_share = whole.busy_bandwidth / whole.device.value();
+      demand.sm_share = whole.busy_multiprocessors / whole.device.value();
+    }
     Item item;
     item.stream = compute_stream;
     item.demand = static_cast<std::int32_t>(result_.program.demands.size());

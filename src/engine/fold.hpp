@@ -14,7 +14,8 @@ namespace foreplan {
 
 struct FoldOptions {
   bool unfold = false;      // simulate every rank
-  bool segments = false;    // one item for each run of layers of a slot, instead of one for each kernel
+  bool segments = false;    // one item for each run of layers of a slot, instead of one for each kernel, where nothing
+                            // that runs beside it asks for more (see Folder::contended_slots)
   bool interference = true; // without: SM and memory-bandwidth shares are nought
 };
 

@@ -12,6 +12,7 @@ Segment compose(Segment const& first, Segment const& second) {
   both.device += second.device;
   both.host += second.host;
   both.busy_bandwidth += second.busy_bandwidth;
+  both.busy_multiprocessors += second.busy_multiprocessors;
   both.exposed_tp += second.exposed_tp;
   both.hidden_tp += second.hidden_tp;
   for (std::size_t i = 0; i < both.compute.size(); ++i)
@@ -62,6 +63,7 @@ Segment segment_of(FoldedProgram const& program, Block const& block, BlockOrigin
     auto const index = static_cast<std::size_t>(ran.item);
     Seconds const taken(ran.end - ran.start);
     segment.busy_bandwidth += single.demands[index].memory_bandwidth_share * taken.value();
+    segment.busy_multiprocessors += single.demands[index].sm_share * taken.value();
     if (single.blocks[0].items[index].stream == compute_stream)
       segment.compute[static_cast<std::size_t>(kernel_class(ops[index].kind))] += taken;
     else

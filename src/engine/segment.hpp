@@ -11,7 +11,8 @@ struct Segment {
   Seconds device;         // D: when the host is far ahead
   Seconds host;           // H
   Seconds cold;           // C: when device and host are both free at the start
-  double busy_bandwidth = 0; // memory-bandwidth share times seconds
+  double busy_bandwidth = 0;       // memory-bandwidth share times seconds
+  double busy_multiprocessors = 0; // SM share times seconds: of its transfers
   std::array<Seconds, 4> compute{}; // device seconds by KernelClass
   Seconds exposed_tp;     // of D, not under compute
   Seconds hidden_tp;

@@ -14,8 +14,8 @@ namespace {
 
 using Findings = std::vector<PlanFinding>;
 
-constexpr std::size_t most_listed = 8;             // valid values in a finding
-constexpr std::int64_t most_ranks = 1 << 24;       // an index of a rank is 32 bits wide, and so are sums of a few
+constexpr std::size_t most_listed = 8;       // valid values in a finding
+constexpr std::int64_t most_ranks = 1 << 24; // an index of a rank is 32 bits wide, and so are sums of a few
 constexpr std::int64_t most_micro_batches = 1 << 20;
 constexpr std::int64_t largest = std::int64_t{1} << 31; // of any number in a plan: products of two cannot overflow
 
@@ -27,9 +27,8 @@ void find(Findings& findings, std::string rule, std::string reason, std::vector<
 
 // The candidates nearest to `value`, ascending.
 std::vector<std::int64_t> nearest_of(std::vector<std::int64_t> candidates, std::int64_t value) {
-  std::stable_sort(candidates.begin(), candidates.end(), [&](std::int64_t a, std::int64_t b) {
-    return std::abs(a - value) < std::abs(b - value);
-  });
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [&](std::int64_t a, std::int64_t b) { return std::abs(a - value) < std::abs(b - value); });
   candidates.resize(std::min(candidates.size(), most_listed));
   std::sort(candidates.begin(), candidates.end());
   return candidates;
@@ -59,8 +58,8 @@ std::vector<std::int64_t> multiples_around(std::int64_t unit, std::int64_t value
 void check_sizes(Plan const& plan, Findings& findings) {
   auto in_range = [&](std::string_view field, std::int64_t value) {
     if (value < 1)
-      find(findings, fmt::format("{} is at least 1", field), fmt::format("{} is {}: it must be at least 1", field, value),
-           {1});
+      find(findings, fmt::format("{} is at least 1", field),
+           fmt::format("{} is {}: it must be at least 1", field, value), {1});
     if (value > largest)
       find(findings, fmt::format("{} is at most {}", field, largest),
            fmt::format("{} is {}: it must be at most {}", field, value, largest), {largest});
@@ -76,8 +75,9 @@ void check_sizes(Plan const& plan, Findings& findings) {
     return;
   double const ranks = static_cast<double>(plan.tp) * plan.pp * plan.dp;
   if (ranks > static_cast<double>(most_ranks))
-    find(findings, "ranks", fmt::format("tp {} * pp {} * dp {} are {:.0f} ranks: at most {} can be planned for", plan.tp,
-                                        plan.pp, plan.dp, ranks, most_ranks));
+    find(findings, "ranks",
+         fmt::format("tp {} * pp {} * dp {} are {:.0f} ranks: at most {} can be planned for", plan.tp, plan.pp, plan.dp,
+                     ranks, most_ranks));
 }
 
 // ---------------------------------------------------------------------------------------- tensor and sequence parallelism
@@ -100,31 +100,40 @@ std::vector<Cut> cuts_of(Model const& model) {
   };
 }
 
-void check_tensor_parallel(Model const& model, Plan const& plan, Findings& findings) {
-  std::vector<Cut> const cuts = cuts_of(model);
+// The largest tp that divides all of them.
+std::int64_t largest_tp(Model const& model) {
   std::int64_t common = 0;
-  for (Cut const& cut : cuts)
+  for (Cut const& cut : cuts_of(model))
     common = std::gcd(common, cut.size);
+  return common;
+}
+
+void check_tensor_parallel(Model const& model, Plan const& plan, Findings& findings) {
   bool heads_named = false; // KV heads divide heads: one of the two says it
-  for (Cut const& cut : cuts) {
+  for (Cut const& cut : cuts_of(model)) {
     if (cut.size % plan.tp == 0 || (heads_named && cut.rule == "tp divides kv_heads"))
       continue;
     heads_named = heads_named || cut.rule == "tp divides heads";
-    find(findings, std::string(cut.rule), fmt::format("tp {} does not divide {} {}{}", plan.tp, cut.size, cut.what, cut.why),
-         nearest_of(divisors(common), plan.tp));
+    find(findings, std::string(cut.rule),
+         fmt::format("tp {} does not divide {} {}{}", plan.tp, cut.size, cut.what, cut.why),
+         nearest_of(divisors(largest_tp(model)), plan.tp));
   }
 }
 
-void check_sequence_parallel(Plan const& plan, Findings& findings) {
+void check_sequence_parallel(Model const& model, Plan const& plan, Findings& findings) {
   if (!plan.sequence_parallel)
     return;
   if (plan.tp == 1)
     find(findings, "sequence parallelism needs tp",
          "sequence parallelism shares tokens among the ranks of a tensor-parallel group: it needs tp > 1");
-  if (plan.tokens() % plan.tp != 0)
-    find(findings, "tp divides tokens",
-         fmt::format("with sequence parallelism tp {} must divide the {} tokens of a micro-batch", plan.tp, plan.tokens()),
-         nearest_of(divisors(plan.tokens()), plan.tp));
+  if (plan.tokens() % plan.tp == 0)
+    return;
+  std::vector<std::int64_t> valid = divisors(std::gcd(plan.tokens(), largest_tp(model)));
+  std::erase(valid, 1);
+  find(
+      findings, "tp divides tokens",
+      fmt::format("with sequence parallelism tp {} must divide the {} tokens of a micro-batch", plan.tp, plan.tokens()),
+      nearest_of(std::move(valid), plan.tp));
 }
 
 // ------------------------------------------------------------------------------------------------------------- pipeline
@@ -152,9 +161,10 @@ void check_layers(Model const& model, Plan const& plan, Findings& findings) {
   if (parts <= model.layers + 2 && every_chunk_has_a_layer(model, plan))
     return;
   find(findings, "every chunk has a layer",
-       fmt::format("pp {} with {} chunks a stage cuts {} blocks (and embedding and head) into {} chunks, some of them empty; "
-                   "pp must be less",
-                   plan.pp, plan.chunks, model.layers, parts),
+       fmt::format(
+           "pp {} with {} chunks a stage cuts {} blocks (and embedding and head) into {} chunks, some of them empty; "
+           "pp must be less",
+           plan.pp, plan.chunks, model.layers, parts),
        nearest_of(valid_pipelines(model, plan), plan.pp));
 }
 
@@ -162,19 +172,21 @@ void check_schedule(Plan const& plan, Findings& findings) {
   if (plan.schedule != Schedule::interleaved) {
     if (plan.chunks > 1)
       find(findings, "chunks need the interleaved schedule",
-           fmt::format("{} chunks a stage need the interleaved schedule; {} runs one", plan.chunks, to_string(plan.schedule)),
+           fmt::format("{} chunks a stage need the interleaved schedule; {} runs one", plan.chunks,
+                       to_string(plan.schedule)),
            {1});
     return;
   }
   if (plan.chunks == 1)
-    find(findings, "interleaved needs chunks", "the interleaved schedule needs more than one chunk a stage; with one it is 1f1b",
-         {2});
+    find(findings, "interleaved needs chunks",
+         "the interleaved schedule needs more than one chunk a stage; with one it is 1f1b", {2});
   if (plan.pp == 1)
-    find(findings, "interleaved needs pp", "the interleaved schedule passes micro-batches round the stages: it needs pp > 1",
-         {2});
+    find(findings, "interleaved needs pp",
+         "the interleaved schedule passes micro-batches round the stages: it needs pp > 1", {2});
   if (plan.p2p == P2p::synchronous)
     find(findings, "interleaved overlaps p2p",
-         "the interleaved schedule needs overlapped p2p: with synchronous transfers all stages send at once, each waiting "
+         "the interleaved schedule needs overlapped p2p: with synchronous transfers all stages send at once, each "
+         "waiting "
          "for the next to receive");
 }
 
@@ -184,25 +196,28 @@ void check_batch(Plan const& plan, Findings& findings) {
   std::int64_t const unit = plan.micro_batch * plan.dp;
   if (plan.global_batch % unit != 0) {
     find(findings, "micro_batch * dp divides global_batch",
-         fmt::format("a global batch of {} is not a multiple of micro-batch {} * dp {}", plan.global_batch, plan.micro_batch,
-                     plan.dp),
+         fmt::format("a global batch of {} is not a multiple of micro-batch {} * dp {}", plan.global_batch,
+                     plan.micro_batch, plan.dp),
          multiples_around(unit, plan.global_batch));
     return;
   }
   if (plan.micro_batches() > most_micro_batches)
-    find(findings, "micro-batches", fmt::format("{} micro-batches a step: at most {} can be planned for", plan.micro_batches(),
-                                                most_micro_batches));
+    find(findings, "micro-batches",
+         fmt::format("{} micro-batches a step: at most {} can be planned for", plan.micro_batches(),
+                     most_micro_batches));
   if (plan.schedule == Schedule::interleaved && plan.micro_batches() % plan.pp != 0)
     find(findings, "interleaved: pp divides micro-batches",
-         fmt::format("the interleaved schedule takes micro-batches in groups of pp {}: {} (global batch {}) are no multiple",
-                     plan.pp, plan.micro_batches(), plan.global_batch),
+         fmt::format(
+             "the interleaved schedule takes micro-batches in groups of pp {}: {} (global batch {}) are no multiple",
+             plan.pp, plan.micro_batches(), plan.global_batch),
          multiples_around(unit * plan.pp, plan.global_batch));
 }
 
 void check_positions(Model const& model, Plan const& plan, Findings& findings) {
   if (model.positions == Positions::learned && plan.sequence_length > model.max_positions)
     find(findings, "sequence_length within learned positions",
-         fmt::format("sequences of {} tokens exceed the {} learned positions", plan.sequence_length, model.max_positions),
+         fmt::format("sequences of {} tokens exceed the {} learned positions", plan.sequence_length,
+                     model.max_positions),
          {model.max_positions});
 }
 
@@ -224,15 +239,16 @@ void check_recompute(Model const& model, Plan const& plan, Findings& findings) {
   if (n == -1 || (n >= 1 && n <= most))
     return;
   find(findings, "recompute_layers within a chunk",
-       fmt::format("recompute_layers {}: -1 for all, or 1 to {}, the blocks of the largest chunk (0 is recompute none)", n,
-                   most),
+       fmt::format("recompute_layers {}: -1 for all, or 1 to {}, the blocks of the largest chunk (0 is recompute none)",
+                   n, most),
        n < 1 ? std::vector<std::int64_t>{-1, 1} : std::vector<std::int64_t>{-1, most});
 }
 
 void check_states(Plan const& plan, Findings& findings) {
   if (plan.zero_stage != 0 && plan.zero_stage != 1)
     find(findings, "zero_stage is 0 or 1",
-         fmt::format("zero stage {} is not there yet: gradients and parameters are not sharded", plan.zero_stage), {0, 1});
+         fmt::format("zero stage {} is not there yet: gradients and parameters are not sharded", plan.zero_stage),
+         {0, 1});
   auto is_float = [&](std::string_view field, DType dtype) {
     if (dtype != DType::bf16 && dtype != DType::fp16 && dtype != DType::fp32)
       find(findings, fmt::format("{} is a float", field),
@@ -257,7 +273,7 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   if (!findings.empty())
     return findings;
   check_tensor_parallel(model, plan, findings);
-  check_sequence_parallel(plan, findings);
+  check_sequence_parallel(model, plan, findings);
   check_layers(model, plan, findings);
   check_schedule(plan, findings);
   check_batch(plan, findings);

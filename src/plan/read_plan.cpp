@@ -12,7 +12,8 @@ constexpr std::int64_t most_ranks = 1 << 24;
 constexpr std::int64_t most_tokens = std::int64_t{1} << 31;
 constexpr std::int64_t most_elements = std::int64_t{1} << 50;
 
-void read_integer(JsonReader const& reader, std::string_view key, std::int64_t least, std::int64_t most, std::int64_t& field) {
+void read_integer(JsonReader const& reader, std::string_view key, std::int64_t least, std::int64_t most,
+                  std::int64_t& field) {
   if (auto const value = reader.find(key))
     field = value->integer(least, most);
 }
@@ -39,9 +40,26 @@ void read_choice(JsonReader const& reader, std::string_view key,
 Plan read_plan(std::string const& path) { return read_plan(JsonReader::read_file(path, "foreplan plan 1")); }
 
 Plan read_plan(JsonReader const& reader) {
-  reader.expect_keys({"tp", "pp", "dp", "chunks", "sequence_parallel", "zero_stage", "schedule", "recompute",
-                      "recompute_layers", "recompute_unused", "sequence_length", "micro_batch", "global_batch", "parameter_dtype",
-                      "gradient_dtype", "reduction_dtype", "bucket_elements", "gradient_clip", "attention", "p2p"});
+  reader.expect_keys({"tp",
+                      "pp",
+                      "dp",
+                      "chunks",
+                      "sequence_parallel",
+                      "zero_stage",
+                      "schedule",
+                      "recompute",
+                      "recompute_layers",
+                      "recompute_unused",
+                      "sequence_length",
+                      "micro_batch",
+                      "global_batch",
+                      "parameter_dtype",
+                      "gradient_dtype",
+                      "reduction_dtype",
+                      "bucket_elements",
+                      "gradient_clip",
+                      "attention",
+                      "p2p"});
   Plan plan;
   read_integer(reader, "tp", 1, most_ranks, plan.tp);
   read_integer(reader, "pp", 1, most_ranks, plan.pp);
@@ -50,9 +68,10 @@ Plan read_plan(JsonReader const& reader) {
   if (auto const value = reader.find("sequence_parallel"))
     plan.sequence_parallel = value->boolean();
   read_integer(reader, "zero_stage", 0, 3, plan.zero_stage);
-  read_choice<Schedule>(reader, "schedule",
-                        {{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}},
-                        plan.schedule);
+  read_choice<Schedule>(
+      reader, "schedule",
+      {{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}},
+      plan.schedule);
   read_choice<Recompute>(reader, "recompute",
                          {{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}},
                          plan.recompute);
@@ -68,14 +87,17 @@ Plan read_plan(JsonReader const& reader) {
   read_integer(reader, "bucket_elements", 0, most_elements, plan.bucket_elements);
   if (auto const value = reader.find("gradient_clip"))
     plan.gradient_clip = value->number(0, std::numeric_limits<double>::max());
-  read_choice<Attention>(reader, "attention", {{"fused", Attention::fused}, {"unfused", Attention::unfused}}, plan.attention);
+  read_choice<Attention>(reader, "attention", {{"fused", Attention::fused}, {"unfused", Attention::unfused}},
+                         plan.attention);
   read_choice<P2p>(reader, "p2p", {{"synchronous", P2p::synchronous}, {"overlapped", P2p::overlapped}}, plan.p2p);
   return plan;
 }
 
 std::string plan_json(Plan const& plan) {
   std::string text = "{\n  \"format\": \"foreplan plan 1\"";
-  auto add = [&](std::string_view key, std::string const& value) { text += fmt::format(",\n  \"{}\": {}", key, value); };
+  auto add = [&](std::string_view key, std::string const& value) {
+    text += fmt::format(",\n  \"{}\": {}", key, value);
+  };
   auto number = [&](std::string_view key, auto value) { add(key, fmt::format("{}", value)); };
   auto word = [&](std::string_view key, std::string_view value) { add(key, fmt::format("\"{}\"", value)); };
   number("tp", plan.tp);

@@ -78,7 +78,8 @@ TEST_CASE("Llama keeps 8 h + 4 (a + g) d + 6 f + 4 a bytes a token and block") {
   llama2.ffn = 11008;
   llama2.vocabulary = 32000;
   auto bytes_per_token = [](Model const& model, int tp, bool sp, std::int64_t b) {
-    return kept_bytes(model, plan_of(1024, b, tp, sp, Recompute::none, Attention::fused), 1) / (1024.0 * static_cast<double>(b));
+    return kept_bytes(model, plan_of(1024, b, tp, sp, Recompute::none, Attention::fused), 1) /
+           (1024.0 * static_cast<double>(b));
   };
   CHECK(bytes_per_token(llama2, 1, false, 1) == 131712);
   CHECK(bytes_per_token(model_from("llama-3.1-8b.json"), 1, false, 2) == 139392);
@@ -93,7 +94,8 @@ TEST_CASE("Llama-3-8B at 8192 tokens keeps 36.54 GB in 32 blocks, 2.15 GB with f
   Model const model = model_from("llama-3.1-8b.json");
   CHECK(32 * kept_bytes(model, plan_of(8192, 1, 1, false, Recompute::none, Attention::fused), 1) ==
         Approx(36.54e9).epsilon(1e-3));
-  CHECK(32 * kept_bytes(model, plan_of(8192, 1, 1, false, Recompute::full, Attention::fused), 1) == 32.0 * 2 * 8192 * 4096);
+  CHECK(32 * kept_bytes(model, plan_of(8192, 1, 1, false, Recompute::full, Attention::fused), 1) ==
+        32.0 * 2 * 8192 * 4096);
 }
 
 // Which of two blocks, and whether the MLP's width is 4 h, does not matter: 34 becomes 18 + 4 f / h, 24 becomes 8 + 4 f / h.

@@ -111,7 +111,8 @@ TEST_CASE("between stages: 2 s b h / t bytes a boundary and micro-batch each way
         bool const is_last = i == plan.pp - 1, is_first = i == 0;
         CHECK(activations == 4 * boundary * (chunks - (is_last ? 1 : 0)));
         CHECK(gradients == 4 * boundary * (chunks - (is_first ? 1 : 0)));
-        CHECK(received == 4 * boundary * (2 * chunks - 1)); // all but the first chunk's activations, or the last's gradients
+        CHECK(received ==
+              4 * boundary * (2 * chunks - 1)); // all but the first chunk's activations, or the last's gradients
       }
     }
 }

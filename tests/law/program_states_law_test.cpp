@@ -59,8 +59,8 @@ double data_parallel_bytes(Program const& program) {
   StageProgram const& stage = program.stages[0];
   double bytes = 0;
   for (Element const& element : stage.elements)
-    if (Op const* op = std::get_if<Op>(&element); op != nullptr && is_collective(op->kind) && op->name != "average loss" &&
-                                                  op->name != "global norm")
+    if (Op const* op = std::get_if<Op>(&element);
+        op != nullptr && is_collective(op->kind) && op->name != "average loss" && op->name != "global norm")
       bytes += wire_bytes(op->kind, whole_bytes(*op, [&](TensorId id) -> Tensor const& { return stage[id]; }), ranks);
   return bytes;
 }
@@ -79,8 +79,8 @@ TEST_CASE("model states: 16 P bytes, ZeRO 1 (4 + 12 / N) P; for 7.5e9 parameters
     CHECK(of(bytes, Category::gradients) == 2 * P);
     CHECK(of(bytes, Category::optimizer) == 12 * P / shards);
     CHECK(of(bytes, Category::scratch) == 8); // loss and sum of squares
-    double const states =
-        of(bytes, Category::parameters) + of(bytes, Category::gradients) + of(bytes, Category::optimizer);
+    double const states = of(bytes, Category::parameters) + of(bytes, Category::gradients) +
+                          of(bytes, Category::optimizer);
     CHECK(states / P * 7.5e9 == Approx(zero_stage == 1 ? 31.40625e9 : 120e9).epsilon(1e-12));
   }
 }
@@ -89,7 +89,8 @@ TEST_CASE("model states: 16 P bytes, ZeRO 1 (4 + 12 / N) P; for 7.5e9 parameters
 TEST_CASE("data parallelism moves 2 (N - 1) / N of the gradients' bytes, with and without ZeRO 1") {
   auto const P = static_cast<double>(parameter_count(gpt_7b()));
   for (int zero_stage : {0, 1})
-    CHECK(data_parallel_bytes(compile(gpt_7b(), data_parallel(zero_stage))) == Approx(2.0 * 63 / 64 * 2 * P).epsilon(1e-12));
+    CHECK(data_parallel_bytes(compile(gpt_7b(), data_parallel(zero_stage))) ==
+          Approx(2.0 * 63 / 64 * 2 * P).epsilon(1e-12));
 }
 
 // Accumulated and reduced in fp32 (Megatron): 18 P unsharded, (6 + 12 / N) P sharded.
@@ -99,8 +100,8 @@ TEST_CASE("with fp32 gradients: 18 P, and (6 + 12 / N) P") {
     Plan plan = data_parallel(zero_stage);
     plan.gradient_dtype = plan.reduction_dtype = DType::fp32;
     auto const bytes = persistent_bytes(compile(gpt_7b(), plan).stages[0]);
-    double const states =
-        of(bytes, Category::parameters) + of(bytes, Category::gradients) + of(bytes, Category::optimizer);
+    double const states = of(bytes, Category::parameters) + of(bytes, Category::gradients) +
+                          of(bytes, Category::optimizer);
     CHECK(states == (zero_stage == 1 ? (6 + 12.0 / ranks) * P : 18 * P));
   }
 }

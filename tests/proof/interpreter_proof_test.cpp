@@ -51,7 +51,7 @@ TEST_CASE("the plans of the proof run the same in every order") {
   }
 }
 
-TEST_CASE("waits that the verifier asks for: without them the step goes wrong in some order") {
+TEST_CASE("waits that the verifier asks for: without them the step goes wrong in some order", "[slow]") {
   std::size_t needed = 0, noticed = 0;
   for (ProofCase const& test : proof_cases()) {
     Subject const subject(test);
@@ -67,7 +67,8 @@ TEST_CASE("waits that the verifier asks for: without them the step goes wrong in
     }
     needed += needed_here;
     noticed += needed_here - survivors.size();
-    std::cout << fmt::format("  {}: {} of {} missing waits noticed\n", test.name, needed_here - survivors.size(), needed_here);
+    std::cout << fmt::format("  {}: {} of {} missing waits noticed\n", test.name, needed_here - survivors.size(),
+                             needed_here);
     print("not", survivors);
   }
   std::cout << fmt::format("  missing waits: {} of {} noticed, {:.1f} %\n", noticed, needed,
@@ -94,7 +95,7 @@ TEST_CASE("every missing collective, transfer and op is noticed, unless it is de
   std::cout << fmt::format("  missing ops: all of {} noticed, or dead work\n", all);
 }
 
-TEST_CASE("every wrong amount is found by the verifier, or else noticed by the interpreter") {
+TEST_CASE("every wrong amount is found by the verifier, or else noticed by the interpreter", "[slow]") {
   struct Count {
     std::size_t all = 0, verifier = 0, interpreter = 0;
   };
@@ -123,7 +124,7 @@ TEST_CASE("every wrong amount is found by the verifier, or else noticed by the i
   }
   for (Kind const kind : amounts) {
     Count const& count = counts[static_cast<std::size_t>(kind)];
-    std::cout << fmt::format("  {}: {}, found by the verifier {}, else by the interpreter {}\n", to_string(kind), count.all,
-                             count.verifier, count.interpreter);
+    std::cout << fmt::format("  {}: {}, found by the verifier {}, else by the interpreter {}\n", to_string(kind),
+                             count.all, count.verifier, count.interpreter);
   }
 }

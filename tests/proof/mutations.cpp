@@ -156,9 +156,11 @@ void collect_early_releases(Program const& program, Place const& place, Collecto
     std::vector<std::int32_t> const users = users_of(program, place, place.op.releases[r]);
     if (users.empty())
       throw std::logic_error(fmt::format("{} releases what its list does not use", place.op.name));
-    for (std::int32_t target = std::max(0, std::min(users.front(), users.back() - 1)); target < users.back(); ++target) {
-      Mutation& mutation = to.add(place.at, Kind::early_release,
-                                  fmt::format("release {} of {} moved from {} to {}", r, place.op.name, place.at.index, target));
+    for (std::int32_t target = std::max(0, std::min(users.front(), users.back() - 1)); target < users.back();
+         ++target) {
+      Mutation& mutation = to.add(
+          place.at, Kind::early_release,
+          fmt::format("release {} of {} moved from {} to {}", r, place.op.name, place.at.index, target));
       mutation.detail = static_cast<std::int32_t>(r);
       mutation.target = target;
     }
@@ -180,9 +182,7 @@ std::vector<AxisSet> all_axis_sets() {
 
 // Names the ranks of a group: without axes of one rank, without "ends" of two stages.
 Group canonical(Plan const& plan, Group const& group) {
-  auto only = [&](Axis axis) {
-    return group.axes.contains(axis) && degree(plan, axis) > 1;
-  };
+  auto only = [&](Axis axis) { return group.axes.contains(axis) && degree(plan, axis) > 1; };
   Group result;
   for (AxisSet const axes : all_axis_sets())
     if (axes.contains(Axis::tp) == only(Axis::tp) && axes.contains(Axis::dp) == only(Axis::dp) &&
@@ -200,7 +200,8 @@ void collect_groups(Plan const& plan, Place const& place, Collector& to) {
       if (!seen.insert(group).second)
         continue;
       to.add(place.at, Kind::change_group,
-             fmt::format("{} over {}{}", place.op.name, axes.empty() ? "itself" : to_string(axes), ends ? " (ends)" : ""))
+             fmt::format("{} over {}{}", place.op.name, axes.empty() ? "itself" : to_string(axes),
+                         ends ? " (ends)" : ""))
           .group = group;
     }
 }
@@ -222,8 +223,9 @@ void collect_wire_dtypes(Place const& place, Collector& to) {
 
 void collect_scales(Place const& place, Collector& to) {
   OpKind const kind = place.op.kind;
-  bool const has_scale = kind == OpKind::loss_forward || kind == OpKind::loss_backward || kind == OpKind::norm_squared ||
-                         kind == OpKind::attention_softmax || kind == OpKind::attention_softmax_backward;
+  bool const has_scale = kind == OpKind::loss_forward || kind == OpKind::loss_backward ||
+                         kind == OpKind::norm_squared || kind == OpKind::attention_softmax ||
+                         kind == OpKind::attention_softmax_backward;
   if (!has_scale)
     return;
   std::set<double> factors{2.0, 0.5};
@@ -275,8 +277,8 @@ void collect_parameters(Program const& program, Collector& to) {
         at.index = static_cast<std::int32_t>(layer);
         Parameter const& parameter =
             program.layer_programs[static_cast<std::size_t>(stage.layers[layer].program)].parameters[p];
-        to.add(at, Kind::shift_parameter, fmt::format("{} of layer {} one element too early", parameter.name, layer)).detail =
-            static_cast<std::int32_t>(p);
+        to.add(at, Kind::shift_parameter, fmt::format("{} of layer {} one element too early", parameter.name, layer))
+            .detail = static_cast<std::int32_t>(p);
       }
   }
 }
@@ -399,7 +401,8 @@ bool is_dead_work(Program const& program, Mutation const& mutation) {
       BufferRef const buffer = layer[id].buffer;
       bool const is_used = buffer.scope != BufferRef::Scope::local || read_later.contains(buffer);
       is_live = is_live || is_used;
-      reads_matter = reads_matter || (is_used && layer[id].dtype != DType::uint8); // a dropout mask is drawn, not computed
+      reads_matter = reads_matter ||
+                     (is_used && layer[id].dtype != DType::uint8); // a dropout mask is drawn, not computed
     }
     if (reads_matter)
       for (TensorId id : op.reads)
@@ -436,7 +439,8 @@ Program apply(Program program, Mutation const& mutation) {
       break;
     }
     case Kind::shift_parameter: {
-      StageLayer& layer = program.stages[static_cast<std::size_t>(mutation.owner)].layers[static_cast<std::size_t>(mutation.index)];
+      StageLayer& layer =
+          program.stages[static_cast<std::size_t>(mutation.owner)].layers[static_cast<std::size_t>(mutation.index)];
       --layer.homes[static_cast<std::size_t>(mutation.detail)].offset;
       break;
     }

@@ -32,11 +32,11 @@ struct Mutation {
   // Where: a list of ops of a layer program, or of a stage program (then its elements).
   enum class List : std::uint8_t { forward, backward, stage };
   List list = List::stage;
-  std::int32_t owner = 0;  // layer program or stage
-  std::int32_t index = 0;  // position in the list; shift_parameter: layer
-  std::int32_t detail = 0; // which wait or release; tensor; parameter
-  std::int32_t target = 0; // early_release: position to move to
-  Group group;             // change_group
+  std::int32_t owner = 0;        // layer program or stage
+  std::int32_t index = 0;        // position in the list; shift_parameter: layer
+  std::int32_t detail = 0;       // which wait or release; tensor; parameter
+  std::int32_t target = 0;       // early_release: position to move to
+  Group group;                   // change_group
   OpKind op_kind = OpKind::wait; // change_collective
   double factor = 1;             // change_scale
   std::string name;              // "block, forward: delete reduce middle"

@@ -64,57 +64,77 @@ std::vector<ProofCase> proof_cases() {
   return {
       {"gpt, one device", small_gpt(2), with(base(1, 1, 1), unfused)},
       {"llama, dp 2", small_llama(2), base(1, 1, 2)},
-      {"gpt, dp 2, bf16 gradients, fp32 reduction, one bucket", small_gpt(2), with(base(1, 1, 2), [](Plan& plan) {
-         plan.gradient_dtype = DType::bf16;
-         plan.bucket_elements = 0;
-       })},
-      {"llama, dp 2 zero 1, bf16 reduction", small_llama(2), with(base(1, 1, 2), [](Plan& plan) {
-         plan.zero_stage = 1;
-         plan.reduction_dtype = DType::bf16;
-       })},
-      {"gpt, tp 2, unfused, selective recompute", small_gpt(2), with(base(2, 1, 1), [&](Plan& plan) {
-         unfused(plan);
-         plan.recompute = Recompute::selective;
-       })},
-      {"llama, tp 4 sp, full recompute of the first block", small_llama(2), with(base(4, 1, 1), [&](Plan& plan) {
-         sequence_parallel(plan);
-         plan.recompute = Recompute::full;
-         plan.recompute_layers = 1;
-       })},
-      {"gpt, tp 2 sp, dp 2 zero 1", small_gpt(2), with(base(2, 1, 2), [&](Plan& plan) {
-         sequence_parallel(plan);
-         plan.zero_stage = 1;
-       })},
+      {"gpt, dp 2, bf16 gradients, fp32 reduction, one bucket", small_gpt(2),
+       with(base(1, 1, 2),
+            [](Plan& plan) {
+              plan.gradient_dtype = DType::bf16;
+              plan.bucket_elements = 0;
+            })},
+      {"llama, dp 2 zero 1, bf16 reduction", small_llama(2),
+       with(base(1, 1, 2),
+            [](Plan& plan) {
+              plan.zero_stage = 1;
+              plan.reduction_dtype = DType::bf16;
+            })},
+      {"gpt, tp 2, unfused, selective recompute", small_gpt(2),
+       with(base(2, 1, 1),
+            [&](Plan& plan) {
+              unfused(plan);
+              plan.recompute = Recompute::selective;
+            })},
+      {"llama, tp 4 sp, full recompute of the first block", small_llama(2),
+       with(base(4, 1, 1),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.recompute = Recompute::full;
+              plan.recompute_layers = 1;
+            })},
+      {"gpt, tp 2 sp, dp 2 zero 1", small_gpt(2),
+       with(base(2, 1, 2),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.zero_stage = 1;
+            })},
       {"llama, pp 4 gpipe", small_llama(4), with(base(1, 4, 1), [](Plan& plan) { plan.schedule = Schedule::gpipe; })},
-      {"gpt, pp 3 1f1b, dp 2, overlapped p2p", small_gpt(3), with(base(1, 3, 2), [](Plan& plan) {
-         plan.p2p = P2p::overlapped;
-       })},
-      {"llama, pp 2 interleaved 2, dp 2 zero 1", small_llama(4), with(interleaved(base(1, 2, 2), 2), [](Plan& plan) {
-         plan.zero_stage = 1;
-       })},
+      {"gpt, pp 3 1f1b, dp 2, overlapped p2p", small_gpt(3),
+       with(base(1, 3, 2), [](Plan& plan) { plan.p2p = P2p::overlapped; })},
+      {"llama, pp 2 interleaved 2, dp 2 zero 1", small_llama(4),
+       with(interleaved(base(1, 2, 2), 2), [](Plan& plan) { plan.zero_stage = 1; })},
       {"gpt, pp 2 interleaved 2, tp 2 sp, full recompute", small_gpt(4),
-       with(interleaved(base(2, 2, 1), 2), [&](Plan& plan) {
-         sequence_parallel(plan);
-         plan.recompute = Recompute::full;
-       })},
+       with(interleaved(base(2, 2, 1), 2),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.recompute = Recompute::full;
+            })},
+      {"gpt, tp 2, full recompute to the end, as Megatron-LM", small_gpt(2),
+       with(base(2, 1, 1),
+            [](Plan& plan) {
+              plan.recompute = Recompute::full;
+              plan.recompute_unused = true;
+            })},
       {"gpt, tp 2 sp, pp 2 1f1b, dp 2 zero 1, unfused, selective recompute, bf16 reduction", small_gpt(4),
-       with(base(2, 2, 2), [&](Plan& plan) {
-         unfused(plan);
-         sequence_parallel(plan);
-         plan.zero_stage = 1;
-         plan.recompute = Recompute::selective;
-         plan.reduction_dtype = DType::bf16;
-       })},
-      {"llama, tp 2, pp 2 gpipe, dp 2, overlapped p2p, bf16 gradients", small_llama(2), with(base(2, 2, 2), [](Plan& plan) {
-         plan.schedule = Schedule::gpipe;
-         plan.p2p = P2p::overlapped;
-         plan.gradient_dtype = DType::bf16;
-       })},
-      {"llama, tp 2 sp, pp 3 1f1b, full recompute of the first block", small_llama(4), with(base(2, 3, 1), [&](Plan& plan) {
-         sequence_parallel(plan);
-         plan.recompute = Recompute::full;
-         plan.recompute_layers = 1;
-       })},
+       with(base(2, 2, 2),
+            [&](Plan& plan) {
+              unfused(plan);
+              sequence_parallel(plan);
+              plan.zero_stage = 1;
+              plan.recompute = Recompute::selective;
+              plan.reduction_dtype = DType::bf16;
+            })},
+      {"llama, tp 2, pp 2 gpipe, dp 2, overlapped p2p, bf16 gradients", small_llama(2),
+       with(base(2, 2, 2),
+            [](Plan& plan) {
+              plan.schedule = Schedule::gpipe;
+              plan.p2p = P2p::overlapped;
+              plan.gradient_dtype = DType::bf16;
+            })},
+      {"llama, tp 2 sp, pp 3 1f1b, full recompute of the first block", small_llama(4),
+       with(base(2, 3, 1),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.recompute = Recompute::full;
+              plan.recompute_layers = 1;
+            })},
   };
 }
 

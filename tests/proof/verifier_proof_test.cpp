@@ -73,7 +73,8 @@ TEST_CASE("every wait, stream edge and host sync is needed, or implied by the re
   for (ProofCase const& test : proof_cases()) {
     Edges const edges = count_edges(compile(test.model, test.plan));
     std::cout << fmt::format("  {}: without each of {} edges: {} rejected, {} implied, {} neither\n", test.name,
-                             edges.rejected + edges.implied + edges.neither, edges.rejected, edges.implied, edges.neither);
+                             edges.rejected + edges.implied + edges.neither, edges.rejected, edges.implied,
+                             edges.neither);
     INFO(test.name);
     CHECK(edges.rejected > 0);
     CHECK(edges.neither == 0);

@@ -57,7 +57,8 @@ using Values = std::vector<std::int64_t>;
 
 TEST_CASE("a legal plan has no findings") {
   CHECK(check(llama(), legal()).empty());
-  CHECK(findings([](Plan& plan) { plan.recompute = Recompute::selective; }).empty()); // with fused attention, and without
+  CHECK(
+      findings([](Plan& plan) { plan.recompute = Recompute::selective; }).empty()); // with fused attention, and without
   CHECK(findings([](Plan& plan) {
           plan.recompute = Recompute::selective;
           plan.attention = Attention::unfused;
@@ -93,14 +94,16 @@ TEST_CASE("tp divides what it cuts") {
   // 16 divides the heads, the MLP and the vocabulary, not the 8 KV heads.
   PlanFinding const kv_heads = only([](Plan& plan) { plan.tp = 16; });
   CHECK(kv_heads.rule == "tp divides kv_heads");
-  CHECK(kv_heads.text == "tp 16 does not divide 8 KV heads (several ranks cannot share a KV head yet); valid: 1, 2, 4, 8");
+  CHECK(kv_heads.text ==
+        "tp 16 does not divide 8 KV heads (several ranks cannot share a KV head yet); valid: 1, 2, 4, 8");
   Model model = llama();
   model.ffn = 28668; // 4 * 7167
   CHECK(only([](Plan&) {}, model).text == "tp 8 does not divide 28668 columns of the MLP; valid: 1, 2, 4");
   model = llama();
   model.vocabulary = 50257; // GPT-2's: 29 * 1733
-  CHECK(only([](Plan&) {}, model).text == "tp 8 does not divide 50257 rows of the vocabulary (pad the model's vocabulary to a "
-                                           "multiple of 128 * tp); valid: 1");
+  CHECK(only([](Plan&) {}, model).text ==
+        "tp 8 does not divide 50257 rows of the vocabulary (pad the model's vocabulary to a "
+        "multiple of 128 * tp); valid: 1");
 }
 
 TEST_CASE("sequence parallelism needs tp > 1 that divides the tokens of a micro-batch") {
@@ -113,8 +116,7 @@ TEST_CASE("sequence parallelism needs tp > 1 that divides the tokens of a micro-
     plan.sequence_length = 4092; // 4 * 1023
   });
   CHECK(finding.rule == "tp divides tokens");
-  CHECK(finding.text == "with sequence parallelism tp 8 must divide the 4092 tokens of a micro-batch; valid: 1, 2, 3, 4, 6, 11, "
-                        "12, 22");
+  CHECK(finding.text == "with sequence parallelism tp 8 must divide the 4092 tokens of a micro-batch; valid: 2, 4");
   CHECK(findings([](Plan& plan) { plan.sequence_length = 4092; }).empty());
 }
 

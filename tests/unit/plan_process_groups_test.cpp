@@ -60,7 +60,7 @@ TEST_CASE("layers are spread evenly, and none is lost") {
   Model model;
   model.layers = 8;
   CHECK(sizes(model, plan_of(1, 1, 1)) == std::vector<int>{10});
-  CHECK(sizes(model, plan_of(1, 1, 4)) == std::vector<int>{3, 2, 2, 3}); // 2 blocks each, and embedding and head
+  CHECK(sizes(model, plan_of(1, 1, 4)) == std::vector<int>{3, 2, 2, 3});    // 2 blocks each, and embedding and head
   CHECK(sizes(model, plan_of(1, 1, 5)) == std::vector<int>{2, 2, 2, 2, 2}); // embedding and head count as one each
   CHECK(sizes(model, plan_of(1, 1, 3)) == std::vector<int>{3, 3, 4});       // 2, 3, 3 blocks
   Plan interleaved = plan_of(1, 1, 2);

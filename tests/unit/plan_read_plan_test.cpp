@@ -38,6 +38,7 @@ TEST_CASE("a plan written is the plan read") {
   plan.schedule = Schedule::interleaved;
   plan.recompute = Recompute::selective;
   plan.recompute_layers = 2;
+  plan.recompute_unused = true;
   plan.sequence_length = 8192;
   plan.micro_batch = 2;
   plan.global_batch = 128;
@@ -76,7 +77,8 @@ TEST_CASE("only the sequence length and the global batch are required") {
 }
 
 TEST_CASE("errors name the file, the key, the value and what is valid") {
-  CHECK(names(error_of(R"("schedule": "zigzag")"), {"plan.json", "schedule", "zigzag", "gpipe", "1f1b", "interleaved"}));
+  CHECK(
+      names(error_of(R"("schedule": "zigzag")"), {"plan.json", "schedule", "zigzag", "gpipe", "1f1b", "interleaved"}));
   CHECK(names(error_of(R"("tp": 0)"), {"plan.json", "tp", "0", "1"}));
   CHECK(names(error_of(R"("zero_stage": 4)"), {"plan.json", "zero_stage", "4"}));
   CHECK(names(error_of(R"("gradient_dtype": "int32")"), {"gradient_dtype", "int32", "bf16", "fp32"}));

@@ -99,7 +99,8 @@ TEST_CASE("parameters do not overlap in their flat buffers") {
       for (StageLayer const& layer : stage.layers)
         for (std::size_t p = 0; p < layer.homes.size(); ++p) {
           ParameterHome const& home = layer.homes[p];
-          std::int64_t const size = program.layer_programs[static_cast<std::size_t>(layer.program)].parameters[p].elements();
+          std::int64_t const size =
+              program.layer_programs[static_cast<std::size_t>(layer.program)].parameters[p].elements();
           CHECK(home.offset + size <= stage.buffers[home.parameters.index()].elements);
           for (std::int64_t i = 0; i < size; ++i)
             taken.emplace(home.parameters, home.offset + i);

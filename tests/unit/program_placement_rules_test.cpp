@@ -32,7 +32,7 @@ using Placements = std::vector<AxisPlacement>;
 } // namespace
 
 // Y = X W. W cut by columns: Y is. W cut by rows (with X's features): Y is a sum. X cut by tokens: Y is.
-TEST_CASE("linear forward") {
+TEST_CASE("placements of a linear forward") {
   OpKind const kind = OpKind::linear_forward;
   CHECK(written(kind, {replicated, replicated}, {replicated}) == Placements{replicated});
   CHECK(written(kind, {replicated, sharded(1)}, {sharded(1)}) == Placements{sharded(1)});
@@ -51,7 +51,7 @@ TEST_CASE("no bias on a partial sum") {
 }
 
 // dX = dY W^T: the mirror image. dW = X^T dY: a sum where tokens are cut.
-TEST_CASE("linear backward") {
+TEST_CASE("placements of a linear backward") {
   CHECK(written(OpKind::linear_input_gradient, {sharded(1), sharded(1)}, {replicated}) == Placements{partial_sum});
   CHECK(written(OpKind::linear_input_gradient, {replicated, sharded(0)}, {sharded(1)}) == Placements{sharded(1)});
   CHECK(written(OpKind::linear_weight_gradient, {sharded(0), sharded(0), partial_sum}, {partial_sum}) ==
@@ -69,7 +69,7 @@ TEST_CASE("element-wise ops keep a placement, and take no sums") {
   CHECK_FALSE(written(OpKind::gelu_forward, {partial_sum}, {partial_sum}));
 }
 
-TEST_CASE("collectives") {
+TEST_CASE("placements of collectives") {
   CHECK(written(OpKind::all_reduce, {partial_sum}, {replicated}) == Placements{replicated});
   CHECK(written(OpKind::all_reduce, {partial_max}, {replicated}) == Placements{replicated});
   CHECK_FALSE(written(OpKind::all_reduce, {replicated}, {replicated})); // would multiply by tp

@@ -1,4 +1,5 @@
 // Items a second, time and peak memory of both engines on synthetic pipeline steps, on one core.
+#include "bench/plan_steps.hpp"
 #include "engine/engine.hpp"
 #include "tests/engine/schedule_program.hpp"
 
@@ -85,6 +86,8 @@ void run(int argc, char** argv) {
     if (engine != "fast")
       measure(name, program, run_simgrid, "simgrid", std::min(repeats, 2));
   }
+  bench::print_plan_steps(FOREPLAN_ROOT, repeats);
+  fmt::print("peak memory of the process: {:.0f} MB\n", peak_megabytes());
 }
 
 } // namespace

@@ -1,10 +1,6 @@
-#include "cli/arguments.hpp"
 #include "cli/command.hpp"
-#include "cluster/read_profile.hpp"
-#include "io/input_error.hpp"
+#include "cli/plan_options.hpp"
 #include "model/read_model.hpp"
-#include "plan/plan_checker.hpp"
-#include "plan/read_plan.hpp"
 #include "planner/simulate.hpp"
 #include "program/compile.hpp"
 #include "program/verifier.hpp"
@@ -12,81 +8,13 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
-#include <array>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 
 namespace foreplan {
 
 namespace {
-
-template <class T, std::size_t N>
-T choice(cxxopts::ParseResult const& parsed, std::string const& name, std::array<std::pair<char const*, T>, N> const& values) {
-  auto const text = parsed[name].as<std::string>();
-  std::string valid;
-  for (auto const& [known, value] : values) {
-    if (text == known)
-      return value;
-    valid += (valid.empty() ? "" : ", ") + std::string(known);
-  }
-  throw InputError(fmt::format("--{} {}: must be one of {}", name, text, valid));
-}
-
-constexpr char const* plan_options[] = {"tp", "pp", "dp", "chunks", "sequence-parallel", "zero", "schedule", "recompute",
-                                        "seq-len", "micro-batch", "global-batch", "attention"};
-
-Plan plan_from_options(cxxopts::ParseResult const& parsed) {
-  Plan plan;
-  plan.tp = static_cast<int>(whole_number(parsed, "tp", 1, 1 << 20));
-  plan.pp = static_cast<int>(whole_number(parsed, "pp", 1, 1 << 20));
-  plan.dp = static_cast<int>(whole_number(parsed, "dp", 1, 1 << 20));
-  plan.chunks = static_cast<int>(whole_number(parsed, "chunks", 1, 1 << 20));
-  plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
-  plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
-  plan.schedule = choice<Schedule, 3>(parsed, "schedule",
-                                      {{{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}}});
-  if (plan.chunks > 1 && parsed.count("schedule") == 0)
-    plan.schedule = Schedule::interleaved;
-  if (plan.schedule == Schedule::interleaved)
-    plan.p2p = P2p::overlapped;
-  plan.recompute = choice<Recompute, 3>(parsed, "recompute",
-                                        {{{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}});
-  plan.attention = choice<Attention, 2>(parsed, "attention", {{{"fused", Attention::fused}, {"unfused", Attention::unfused}}});
-  plan.sequence_length = required_whole_number(parsed, "seq-len", 1, 1 << 24);
-  plan.micro_batch = whole_number(parsed, "micro-batch", 1, 1 << 20);
-  plan.global_batch = required_whole_number(parsed, "global-batch", 1, 1 << 24);
-  plan.bucket_elements = 100'000'000;
-  return plan;
-}
-
-Plan plan_of(cxxopts::ParseResult const& parsed) {
-  if (parsed.count("plan") == 0)
-    return plan_from_options(parsed);
-  for (char const* option : plan_options)
-    if (parsed.count(option) > 0)
-      throw InputError(fmt::format("--{}: the plan file says it all; give --plan or single options, not both", option));
-  return read_plan(parsed["plan"].as<std::string>());
-}
-
-Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan) {
-  Cluster cluster{read_profile(required_text(parsed, "hardware")), 1, {}};
-  int const devices = cluster.profile.node.devices;
-  int const needed = (plan.world_size() + devices - 1) / devices;
-  cluster.nodes = parsed.count("nodes") > 0 ? static_cast<int>(whole_number(parsed, "nodes", 1, 100'000)) : needed;
-  if (cluster.nodes < needed)
-    throw InputError(fmt::format("--nodes {}: the plan has tp * pp * dp = {} ranks and needs at least {} nodes of {} devices",
-                                 cluster.nodes, plan.world_size(), needed, devices));
-  return cluster;
-}
-
-void refuse_illegal(Model const& model, Plan const& plan) {
-  std::vector<PlanFinding> const findings = check(model, plan);
-  if (findings.empty())
-    return;
-  std::string text = fmt::format("plan for {}: {}", model.name, findings[0].text);
-  if (findings.size() > 1)
-    text += fmt::format(" (and {} more)", findings.size() - 1);
-  throw InputError(text);
-}
 
 // The proof at the plan's own degrees with few layers and micro-batches: the templates are the same.
 std::string proof(Model model, Plan plan) {
@@ -100,34 +28,39 @@ std::string proof(Model model, Plan plan) {
   return text;
 }
 
+void write_trace_file(std::filesystem::path const& path, Simulation const& run, Cluster const& cluster, int stage) {
+  std::ofstream file(path);
+  write_trace(file, run, cluster, stage);
+  file.close();
+  if (!file)
+    throw InputError(fmt::format("--trace {}: cannot be written", path.string()));
+}
+
+// One file for all stages, or into a folder (that exists, or a name ending in "/") one for each, as profilers do.
+void write_traces(std::string const& where, Simulation const& run, Cluster const& cluster) {
+  namespace fs = std::filesystem;
+  if (!where.ends_with('/') && !fs::is_directory(where))
+    return write_trace_file(where, run, cluster, -1);
+  std::error_code error;
+  fs::create_directories(where, error);
+  for (int stage = 0; stage < run.program->plan.pp; ++stage)
+    write_trace_file(fs::path(where) / fmt::format("stage{}.json", stage), run, cluster, stage);
+}
+
 } // namespace
 
 int run_simulate(std::vector<std::string> const& arguments) {
   cxxopts::Options options("foreplan simulate", "Predicts one plan: step time, where it goes, memory.");
   auto text = [] { return cxxopts::value<std::string>(); };
+  add_plan_options(options);
   options.add_options()
-      ("model", "model file (models/*.json)", text())
-      ("hardware", "hardware profile (hardware_profiles/*.json)", text())
-      ("nodes", "nodes of the cluster (default: as many as the plan needs)", text())
-      ("plan", "plan file; or the options below", text())
-      ("tp", "tensor parallel degree", text()->default_value("1"))
-      ("pp", "pipeline stages", text()->default_value("1"))
-      ("dp", "data parallel degree", text()->default_value("1"))
-      ("chunks", "model chunks a stage (interleaved schedule)", text()->default_value("1"))
-      ("sequence-parallel", "shard tokens over tp outside its regions")
-      ("zero", "ZeRO stage: 0 or 1", text()->default_value("0"))
-      ("schedule", "gpipe, 1f1b or interleaved", text()->default_value("1f1b"))
-      ("recompute", "none, selective or full", text()->default_value("none"))
-      ("attention", "fused or unfused", text()->default_value("fused"))
-      ("seq-len", "tokens of a sequence", text())
-      ("micro-batch", "sequences of a micro-batch", text()->default_value("1"))
-      ("global-batch", "sequences of a step, over all devices", text())
       ("engine", "fast or simgrid", text()->default_value("fast"))
       ("segments", "runs of layers as one item, not kernel by kernel")
       ("unfold", "simulate every rank, not one of each class")
       ("no-interference", "overlapping work does not slow each other")
       ("verify", "also prove the program well formed")
       ("headroom", "share of the memory that must stay free", text()->default_value("14 %"))
+      ("trace", "also write a trace for Perfetto and HolisticTraceAnalysis: a file, or a folder for a file a stage", text())
       ("json", "print JSON");
   auto const parsed = parse(options, arguments);
   if (!parsed)
@@ -143,7 +76,10 @@ int run_simulate(std::vector<std::string> const& arguments) {
   simulation.interference = parsed->count("no-interference") == 0;
   simulation.headroom = share(*parsed, "headroom");
 
-  Report const report = simulate(model, plan, cluster, simulation);
+  Simulation const run = run_plan(model, plan, cluster, simulation);
+  Report const report = report_of(run, cluster, simulation);
+  if (parsed->count("trace") > 0)
+    write_traces((*parsed)["trace"].as<std::string>(), run, cluster);
   if (parsed->count("json") > 0) {
     nlohmann::ordered_json json{{"format", "foreplan report 1"}};
     json.update(to_json(report));

@@ -4,6 +4,7 @@
 #include "engine/explain_timeline.hpp"
 #include "engine/fold.hpp"
 #include "program/compile.hpp"
+#include "report/executed_flops.hpp"
 
 #include <fmt/format.h>
 
@@ -54,6 +55,8 @@ void add(Breakdown& sum, Breakdown const& part, double weight) {
   sum.hidden_tp += part.hidden_tp * weight;
   sum.hidden_dp += part.hidden_dp * weight;
   sum.hidden_pp += part.hidden_pp * weight;
+  sum.communicating += part.communicating * weight;
+  sum.overlapped += part.overlapped * weight;
 }
 
 void report_memory(Report& report, Program const& program) {
@@ -102,12 +105,19 @@ Fit fit_of(Bytes peak, Bytes usable, double headroom) {
   return peak > usable * (1 - headroom) ? Fit::borderline : Fit::fits;
 }
 
-Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options) {
-  Program const program = compile(model, plan);
-  Folding const folding = fold(program, cluster,
-                               {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
-  Timeline const timeline = run(folding.program, options.engine);
+Simulation run_plan(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options) {
+  Simulation simulation;
+  simulation.program = std::make_unique<Program const>(compile(model, plan));
+  simulation.folding = fold(*simulation.program, cluster,
+                            {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
+  simulation.timeline = run(simulation.folding.program, options.engine);
+  return simulation;
+}
 
+Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateOptions options) {
+  Program const& program = *simulation.program;
+  Model const& model = program.model;
+  Plan const& plan = program.plan;
   Report report;
   report.model = model.name;
   report.hardware = cluster.profile.chip.name;
@@ -115,18 +125,48 @@ Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, Si
   report.plan = plan;
   report.engine = fmt::format("{}, {}{}", options.engine == Engine::simgrid ? "SimGrid" : "fast engine",
                               options.segments ? "on segments" : "kernel by kernel", options.unfold ? ", unfolded" : "");
-  report.items = timeline.items;
-  report.step = timeline.step;
-  report.tokens_per_second = static_cast<double>(plan.global_batch * plan.sequence_length) / timeline.step.value();
+  report.items = simulation.timeline.items;
+  report.step = simulation.timeline.step;
+  report.tokens_per_second = static_cast<double>(plan.global_batch * plan.sequence_length) / report.step.value();
   report.flops_per_token = training_flops_per_token(model, plan.sequence_length);
-  report.mfu = report.tokens_per_second * report.flops_per_token.value() /
-               (report.devices * cluster.profile.chip.bf16_peak.value());
+  report.executed_flops = executed_flops(program);
+  report.peak = cluster.profile.chip.bf16_peak;
+  double const peak_of_all = report.devices * report.peak.value();
+  report.mfu = report.tokens_per_second * report.flops_per_token.value() / peak_of_all;
+  report.hfu = report.executed_flops.value() / report.step.value() / peak_of_all;
   report.usable_memory = usable_memory(cluster.profile);
+  report.reserved_memory = cluster.profile.reserved;
   report.headroom = options.headroom;
   report_memory(report, program);
-  report_breakdowns(report, folding, timeline);
+  report_breakdowns(report, simulation.folding, simulation.timeline);
+  report.critical_path = summarize(critical_path_of(program, simulation.folding, simulation.timeline), plan.pp);
   report.fit = fit_of(report.peak_memory, report.usable_memory, report.headroom);
   return report;
+}
+
+Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options) {
+  return report_of(run_plan(model, plan, cluster, options), cluster, options);
+}
+
+void write_trace(std::ostream& out, Simulation const& simulation, Cluster const& cluster, int stage) {
+  std::vector<TraceRank> ranks;
+  Folding const& folding = simulation.folding;
+  for (int s = 0; s < simulation.program->plan.pp; ++s) {
+    if (stage >= 0 && s != stage)
+      continue;
+    // The class that computes longest: the one that others wait for.
+    std::size_t slowest = folding.classes.size();
+    Seconds longest(-1);
+    for (std::size_t c = 0; c < folding.classes.size(); ++c)
+      if (folding.classes[c].stage == Stage(s))
+        if (Seconds const busy = breakdown_of(folding, simulation.timeline, c).compute_total(); busy > longest) {
+          longest = busy;
+          slowest = c;
+        }
+    ranks.push_back(trace_of(*simulation.program, folding, simulation.timeline, slowest));
+  }
+  write_chrome_trace(out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()},
+                     ranks);
 }
 
 Bytes peak_memory(Model const& model, Plan const& plan) {

@@ -2,9 +2,12 @@
 #pragma once
 
 #include "cluster/cluster.hpp"
+#include "engine/fold.hpp"
 #include "report/report.hpp"
+#include "timeline/timeline.hpp"
 
-#include <string>
+#include <memory>
+#include <ostream>
 
 namespace foreplan {
 
@@ -17,6 +20,18 @@ struct SimulateOptions {
   bool interference = true;
   double headroom = 0.14; // share of the usable memory that must stay free, or the plan is borderline
 };
+
+// What a run of a plan leaves: for the report, the trace and whatever else reads a timeline.
+struct Simulation {
+  std::unique_ptr<Program const> program; // the folding points into it
+  Folding folding;
+  Timeline timeline;
+};
+Simulation run_plan(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options = {});
+Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateOptions options = {});
+
+// The trace of one rank a stage (of its slowest class), as PyTorch's profiler writes it. `stage` -1: of all in one file.
+void write_trace(std::ostream& out, Simulation const& simulation, Cluster const& cluster, int stage = -1);
 
 // The plan must be legal (plan_checker.hpp) and its ranks must not be more than the cluster's devices.
 Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options = {});

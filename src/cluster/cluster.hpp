@@ -7,18 +7,25 @@
 #include "units/quantity.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace foreplan {
 
+// Peaks are dense ones. An optional quantity that the file does not give is 0.
 struct Chip {
   std::string name;
-  FlopsPerSecond bf16_peak; // dense
-  FlopsPerSecond fp32_peak;
+  FlopsPerSecond bf16_peak;
+  FlopsPerSecond fp32_peak;                                                     // outside matrix units
+  FlopsPerSecond tf32_peak, fp16_peak, fp8_peak, fp6_peak, fp4_peak, int8_peak; // optional
   Bytes memory; // as the driver shows it; HardwareProfile::reserved is not usable by tensors
   BytesPerSecond memory_bandwidth;
   int multiprocessors = 0;
+  Bytes last_level_cache;    // optional
+  double max_clock_mhz = 0;  // optional
+  double load_clock_mhz = 0; // optional: what dense matrix products run at
+  double power_watts = 0;    // optional: the limit
 };
 
 // Fraction of the data-sheet rate that a class of kernels reaches.
@@ -30,13 +37,48 @@ struct Efficiencies {
   double network = 0;      // of the NICs' line rate
 };
 
+// How the devices of a node reach each other: each through one port into switches; each pair by a link of its own, all of
+// them together as wide as the port; each through its host link.
+enum class ScaleUp : std::uint8_t { switched, full_mesh, pcie };
+
+// Processors, memory and disks of a node, for everything that is offloaded.
+struct Host {
+  std::string processor;
+  int sockets = 0;
+  int cores = 0;                   // of all sockets
+  Bytes memory;                    // of the node
+  BytesPerSecond memory_bandwidth; // of the node, measured by STREAM or the like
+  BytesPerSecond link;             // between one device and the host, per direction
+  int devices_per_link = 1;        // devices that share one such link
+  int drives = 0;                  // local NVMe
+  Bytes drive_capacity;            // of one
+  BytesPerSecond drive_read;       // of one
+  BytesPerSecond drive_write;
+};
+
+enum class FabricKind : std::uint8_t { infiniband, roce, efa };
+
+// What joins nodes: NICs hang from leaf switches, these from spine switches.
+struct Fabric {
+  FabricKind kind = FabricKind::infiniband;
+  bool rails = false;          // NIC i of every node of a unit hangs from leaf i; else all NICs of a node from one leaf
+  int nodes_per_leaf = 0;      // nodes of a unit: those whose NICs hang from the same leaf switches
+  double oversubscription = 1; // of a leaf: bandwidth of the NICs below it over that of its links to spines
+  Seconds leaf_latency;        // NIC to NIC through one leaf switch
+  Seconds spine_latency;       // NIC to NIC through leaf, spine, leaf
+};
+
 struct Node {
   int devices = 0;
-  BytesPerSecond scale_up;  // per device and direction
-  Seconds scale_up_latency; // per hop of a collective
-  int nics = 0;             // device i uses NIC i * nics / devices
-  BytesPerSecond nic;       // per NIC and direction
-  Seconds network_latency;  // per hop of a collective
+  ScaleUp topology = ScaleUp::switched;
+  int switches = 0;                // of the scale-up fabric
+  BytesPerSecond scale_up;         // per device and direction
+  Seconds scale_up_latency;        // per hop of a collective
+  int nics = 0;                    // device i uses NIC i * nics / devices
+  BytesPerSecond nic;              // per NIC and direction
+  Seconds network_latency;         // per hop of a collective
+  int devices_per_pcie_switch = 0; // optional: devices, with their NICs, under one PCIe switch
+  std::optional<Host> host;
 };
 
 struct HardwareProfile {
@@ -49,6 +91,8 @@ struct HardwareProfile {
   Seconds collective_base;            // fixed part of a collective
   int collective_multiprocessors = 0; // SMs that a running collective takes
   Bytes reserved;                     // context, libraries, communicators: not usable by tensors
+  std::optional<Fabric> fabric;       // none: non-blocking between all NICs
+  double device_hour_price = 0;       // US dollars; optional: 0
   std::vector<Source> sources;        // of every number, in the file's order
 };
 

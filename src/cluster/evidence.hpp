@@ -13,7 +13,8 @@ enum class Evidence : std::uint8_t { datasheet, fitted, measured };
 struct Source {
   std::string key; // "chip.memory_bandwidth"
   Evidence kind = Evidence::datasheet;
-  std::string source; // a document, a measurement, a reason
+  std::string source;     // a document, a measurement, a reason
+  std::string value = {}; // as it stands in the file
 };
 
 } // namespace foreplan

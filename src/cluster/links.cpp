@@ -1,5 +1,7 @@
 #include "cluster/links.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace foreplan {
@@ -12,18 +14,98 @@ int nic_of(Cluster const& cluster, Rank device) {
   return node_of(cluster, device) * node.nics + in_node * node.nics / node.devices;
 }
 
-BytesPerSecond capacity(Cluster const& cluster, Link link) {
-  HardwareProfile const& profile = cluster.profile;
-  bool const is_nic = link.kind == Link::Kind::nic_out || link.kind == Link::Kind::nic_in;
+int leaf_of(Cluster const& cluster, int nic) {
+  if (!cluster.profile.fabric)
+    return -1;
+  Fabric const& fabric = *cluster.profile.fabric;
+  int const nics = cluster.profile.node.nics;
+  int const unit = nic / nics / fabric.nodes_per_leaf;
+  return fabric.rails ? unit * nics + nic % nics : unit;
+}
+
+std::vector<Link> path(Cluster const& cluster, Rank from, Rank to) {
+  using Kind = Link::Kind;
+  Node const& node = cluster.profile.node;
+  if (node_of(cluster, from) == node_of(cluster, to)) {
+    if (node.topology == ScaleUp::full_mesh)
+      return {{Kind::mesh, from.value() * node.devices + to.value() % node.devices}};
+    return {{Kind::scale_up_out, from.value()}, {Kind::scale_up_in, to.value()}};
+  }
+  int const out = nic_of(cluster, from);
+  int const in = nic_of(cluster, to);
+  bool const contended = cluster.profile.fabric && cluster.profile.fabric->oversubscription > 1 &&
+                         leaf_of(cluster, out) != leaf_of(cluster, in);
+  if (!contended)
+    return {{Kind::nic_out, out}, {Kind::nic_in, in}};
+  return {{Kind::nic_out, out},
+          {Kind::leaf_out, leaf_of(cluster, out)},
+          {Kind::leaf_in, leaf_of(cluster, in)},
+          {Kind::nic_in, in}};
+}
+
+namespace {
+
+// The slowest exception among the devices at the link.
+double exception_speed(Cluster const& cluster, Link link) {
+  using Kind = Link::Kind;
+  int const devices = cluster.profile.node.devices;
   double speed = 1;
   for (Exception const& exception : cluster.exceptions) {
-    if (is_nic && nic_of(cluster, exception.device) == link.index)
-      speed = std::min(speed, exception.nic_speed);
-    if (!is_nic && exception.device.value() == link.index)
-      speed = std::min(speed, exception.scale_up_speed);
+    int const device = exception.device.value();
+    switch (link.kind) {
+      case Kind::nic_out:
+      case Kind::nic_in:
+        if (nic_of(cluster, exception.device) == link.index)
+          speed = std::min(speed, exception.nic_speed);
+        break;
+      case Kind::scale_up_out:
+      case Kind::scale_up_in:
+        if (device == link.index)
+          speed = std::min(speed, exception.scale_up_speed);
+        break;
+      case Kind::mesh: {
+        int const sender = link.index / devices;
+        int const receiver = sender / devices * devices + link.index % devices;
+        if (device == sender || device == receiver)
+          speed = std::min(speed, exception.scale_up_speed);
+        break;
+      }
+      case Kind::leaf_out:
+      case Kind::leaf_in: break;
+    }
   }
-  return is_nic ? profile.node.nic * profile.efficiency.network * speed
-                : profile.node.scale_up * profile.efficiency.scale_up * speed;
+  return speed;
+}
+
+BytesPerSecond line_rate(Cluster const& cluster, Link::Kind kind) {
+  using Kind = Link::Kind;
+  Node const& node = cluster.profile.node;
+  switch (kind) {
+    case Kind::scale_up_out:
+    case Kind::scale_up_in: return node.scale_up;
+    case Kind::mesh: return node.scale_up / std::max(1, node.devices - 1);
+    case Kind::nic_out:
+    case Kind::nic_in: return node.nic;
+    case Kind::leaf_out:
+    case Kind::leaf_in: {
+      Fabric const& fabric = *cluster.profile.fabric;
+      int const below = fabric.nodes_per_leaf * (fabric.rails ? 1 : node.nics);
+      return node.nic * below / fabric.oversubscription;
+    }
+  }
+  return node.nic;
+}
+
+bool is_inside_node(Link::Kind kind) {
+  return kind == Link::Kind::scale_up_out || kind == Link::Kind::scale_up_in || kind == Link::Kind::mesh;
+}
+
+} // namespace
+
+BytesPerSecond capacity(Cluster const& cluster, Link link) {
+  Efficiencies const& efficiency = cluster.profile.efficiency;
+  return line_rate(cluster, link.kind) * (is_inside_node(link.kind) ? efficiency.scale_up : efficiency.network) *
+         exception_speed(cluster, link);
 }
 
 double compute_speed(Cluster const& cluster, Rank device) {
@@ -39,6 +121,29 @@ std::string_view to_string(Link::Kind kind) {
     case Link::Kind::scale_up_in: return "scale-up in";
     case Link::Kind::nic_out: return "NIC out";
     case Link::Kind::nic_in: return "NIC in";
+    case Link::Kind::mesh: return "mesh";
+    case Link::Kind::leaf_out: return "leaf out";
+    case Link::Kind::leaf_in: return "leaf in";
+  }
+  return "?";
+}
+
+std::string describe(Cluster const& cluster, Link link) {
+  using Kind = Link::Kind;
+  Node const& node = cluster.profile.node;
+  switch (link.kind) {
+    case Kind::scale_up_out:
+    case Kind::scale_up_in: return fmt::format("{} of device {}", to_string(link.kind), link.index);
+    case Kind::mesh: {
+      int const sender = link.index / node.devices;
+      return fmt::format("mesh link of device {} to {}", sender,
+                         sender / node.devices * node.devices + link.index % node.devices);
+    }
+    case Kind::nic_out:
+    case Kind::nic_in:
+      return fmt::format("{} {} of node {}", to_string(link.kind), link.index % node.nics, link.index / node.nics);
+    case Kind::leaf_out: return fmt::format("leaf switch {} to the spines", link.index);
+    case Kind::leaf_in: return fmt::format("the spines to leaf switch {}", link.index);
   }
   return "?";
 }

@@ -1,5 +1,6 @@
-// The links of a cluster, one by one. First form: every device has a port into the node's switched fabric, every NIC a
-// port into a fabric that is non-blocking between NICs.
+// The links of a cluster, one by one. A device reaches the others of its node through its port into the node's switches,
+// or, in a full mesh, by a link of its own to each; a NIC has a port into the fabric between nodes. Where leaf switches are
+// oversubscribed, what leaves a leaf shares its links to the spines.
 #pragma once
 
 #include "cluster/cluster.hpp"
@@ -7,23 +8,32 @@
 #include <compare>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace foreplan {
 
 struct Link {
-  enum class Kind : std::uint8_t { scale_up_out, scale_up_in, nic_out, nic_in };
+  enum class Kind : std::uint8_t { scale_up_out, scale_up_in, nic_out, nic_in, mesh, leaf_out, leaf_in };
   Kind kind = Kind::scale_up_out;
-  std::int32_t index = 0; // of the device, or of the NIC (node * NICs of a node + NIC in the node)
+  // Of the device; of the NIC (node * NICs of a node + NIC in the node); of the ordered pair in a mesh (sender * devices of
+  // a node + receiver in the node); of the leaf switch.
+  std::int32_t index = 0;
   friend auto operator<=>(Link const&, Link const&) = default;
 };
 
 int node_of(Cluster const& cluster, Rank device);
 int nic_of(Cluster const& cluster, Rank device);
+int leaf_of(Cluster const& cluster, int nic); // -1: the fabric is not described
+
+// The links that bytes from one device to another pass, in order: inside the node, or by the devices' own NICs.
+std::vector<Link> path(Cluster const& cluster, Rank from, Rank to);
 
 // What flows can get through it: the line rate times the class's efficiency, times the device's exception.
 BytesPerSecond capacity(Cluster const& cluster, Link link);
 double compute_speed(Cluster const& cluster, Rank device);
 
 std::string_view to_string(Link::Kind kind);
+// "NIC out 3 of node 0"
+std::string describe(Cluster const& cluster, Link link);
 
 } // namespace foreplan

@@ -10,8 +10,9 @@ JsonReader value_of(JsonReader const& entry, std::vector<Source>& sources) {
   entry.expect_keys({"value", "kind", "source"});
   Evidence kind = entry["kind"].choice<Evidence>(
       {{"datasheet", Evidence::datasheet}, {"fitted", Evidence::fitted}, {"measured", Evidence::measured}});
-  sources.push_back({entry.path(), kind, entry["source"].text()});
-  return entry["value"];
+  JsonReader value = entry["value"];
+  sources.push_back({entry.path(), kind, entry["source"].text(), value.as_it_stands()});
+  return value;
 }
 
 template <class Q>
@@ -32,32 +33,103 @@ int read_count(JsonReader const& entry, int most, std::vector<Source>& sources) 
   return static_cast<int>(value_of(entry, sources).integer(1, most));
 }
 
+// Optional numbers.
+template <class Q>
+void read_if_given(JsonReader const& reader, std::string_view key, Q& quantity, std::vector<Source>& sources) {
+  if (auto const entry = reader.find(key))
+    quantity = read_positive<Q>(*entry, sources);
+}
+
+void read_if_given(JsonReader const& reader, std::string_view key, double& number, double most,
+                   std::vector<Source>& sources) {
+  if (auto const entry = reader.find(key))
+    number = value_of(*entry, sources).number(0, most);
+}
+
+void read_if_given(JsonReader const& reader, std::string_view key, int& count, int most, std::vector<Source>& sources) {
+  if (auto const entry = reader.find(key))
+    count = read_count(*entry, most, sources);
+}
+
 double read_fraction(JsonReader const& entry, std::vector<Source>& sources) {
   constexpr double least = 0.001; // a rate of zero would never end
   return value_of(entry, sources).number(least, 1);
 }
 
 Chip read_chip(JsonReader const& reader, std::vector<Source>& sources) {
-  reader.expect_keys({"name", "bf16_peak", "fp32_peak", "memory", "memory_bandwidth", "multiprocessors"});
+  reader.expect_keys({"name", "bf16_peak", "fp32_peak", "tf32_peak", "fp16_peak", "fp8_peak", "fp6_peak", "fp4_peak",
+                      "int8_peak", "memory", "memory_bandwidth", "multiprocessors", "last_level_cache", "max_clock_mhz",
+                      "load_clock_mhz", "power_watts"});
   Chip chip;
   chip.name = reader["name"].text();
   chip.bf16_peak = read_positive<FlopsPerSecond>(reader["bf16_peak"], sources);
   chip.fp32_peak = read_positive<FlopsPerSecond>(reader["fp32_peak"], sources);
+  read_if_given(reader, "tf32_peak", chip.tf32_peak, sources);
+  read_if_given(reader, "fp16_peak", chip.fp16_peak, sources);
+  read_if_given(reader, "fp8_peak", chip.fp8_peak, sources);
+  read_if_given(reader, "fp6_peak", chip.fp6_peak, sources);
+  read_if_given(reader, "fp4_peak", chip.fp4_peak, sources);
+  read_if_given(reader, "int8_peak", chip.int8_peak, sources);
   chip.memory = read_positive<Bytes>(reader["memory"], sources);
   chip.memory_bandwidth = read_positive<BytesPerSecond>(reader["memory_bandwidth"], sources);
   chip.multiprocessors = read_count(reader["multiprocessors"], 1 << 16, sources);
+  read_if_given(reader, "last_level_cache", chip.last_level_cache, sources);
+  read_if_given(reader, "max_clock_mhz", chip.max_clock_mhz, 1e5, sources);
+  read_if_given(reader, "load_clock_mhz", chip.load_clock_mhz, 1e5, sources);
+  read_if_given(reader, "power_watts", chip.power_watts, 1e5, sources);
   return chip;
 }
 
+Host read_host(JsonReader const& reader, std::vector<Source>& sources) {
+  reader.expect_keys({"processor", "sockets", "cores", "memory", "memory_bandwidth", "link", "devices_per_link",
+                      "drives", "drive_capacity", "drive_read", "drive_write"});
+  Host host;
+  host.processor = reader["processor"].text();
+  host.sockets = read_count(reader["sockets"], 1 << 10, sources);
+  host.cores = read_count(reader["cores"], 1 << 20, sources);
+  host.memory = read_positive<Bytes>(reader["memory"], sources);
+  host.memory_bandwidth = read_positive<BytesPerSecond>(reader["memory_bandwidth"], sources);
+  host.link = read_positive<BytesPerSecond>(reader["link"], sources);
+  read_if_given(reader, "devices_per_link", host.devices_per_link, most_devices, sources);
+  read_if_given(reader, "drives", host.drives, 1 << 10, sources);
+  if (host.drives == 0)
+    return host;
+  host.drive_capacity = read_positive<Bytes>(reader["drive_capacity"], sources);
+  host.drive_read = read_positive<BytesPerSecond>(reader["drive_read"], sources);
+  host.drive_write = read_positive<BytesPerSecond>(reader["drive_write"], sources);
+  return host;
+}
+
+Fabric read_fabric(JsonReader const& reader, std::vector<Source>& sources) {
+  reader.expect_keys({"kind", "rails", "nodes_per_leaf", "oversubscription", "leaf_latency", "spine_latency"});
+  Fabric fabric;
+  fabric.kind = reader["kind"].choice<FabricKind>(
+      {{"infiniband", FabricKind::infiniband}, {"roce", FabricKind::roce}, {"efa", FabricKind::efa}});
+  fabric.rails = reader["rails"].boolean();
+  fabric.nodes_per_leaf = read_count(reader["nodes_per_leaf"], 1 << 20, sources);
+  fabric.oversubscription = value_of(reader["oversubscription"], sources).number(1, 1000);
+  read_if_given(reader, "leaf_latency", fabric.leaf_latency, sources);
+  read_if_given(reader, "spine_latency", fabric.spine_latency, sources);
+  return fabric;
+}
+
 Node read_node(JsonReader const& reader, std::vector<Source>& sources) {
-  reader.expect_keys({"devices", "scale_up", "scale_up_latency", "nics", "nic", "network_latency"});
+  reader.expect_keys({"devices", "topology", "switches", "scale_up", "scale_up_latency", "nics", "nic",
+                      "network_latency", "devices_per_pcie_switch", "host"});
   Node node;
   node.devices = read_count(reader["devices"], most_devices, sources);
+  if (auto const topology = reader.find("topology"))
+    node.topology = topology->choice<ScaleUp>(
+        {{"switched", ScaleUp::switched}, {"full_mesh", ScaleUp::full_mesh}, {"pcie", ScaleUp::pcie}});
+  read_if_given(reader, "switches", node.switches, most_devices, sources);
   node.scale_up = read_positive<BytesPerSecond>(reader["scale_up"], sources);
   node.scale_up_latency = read_quantity<Seconds>(reader["scale_up_latency"], sources);
   node.nics = read_count(reader["nics"], node.devices, sources); // more NICs than devices: give their sum per device
   node.nic = read_positive<BytesPerSecond>(reader["nic"], sources);
   node.network_latency = read_quantity<Seconds>(reader["network_latency"], sources);
+  read_if_given(reader, "devices_per_pcie_switch", node.devices_per_pcie_switch, node.devices, sources);
+  if (auto const host = reader.find("host"))
+    node.host = read_host(*host, sources);
   return node;
 }
 
@@ -79,12 +151,15 @@ HardwareProfile read_profile(std::string const& path) {
 }
 
 HardwareProfile read_profile(JsonReader const& reader) {
-  reader.expect_keys({"name", "chip", "node", "efficiency", "overheads"});
+  reader.expect_keys({"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads"});
   HardwareProfile profile;
   std::vector<Source>& sources = profile.sources;
   profile.name = reader["name"].text();
   profile.chip = read_chip(reader["chip"], sources);
   profile.node = read_node(reader["node"], sources);
+  if (auto const fabric = reader.find("fabric"))
+    profile.fabric = read_fabric(*fabric, sources);
+  read_if_given(reader, "device_hour_price", profile.device_hour_price, 1e6, sources);
   profile.efficiency = read_efficiencies(reader["efficiency"], sources);
 
   JsonReader overheads = reader["overheads"];

@@ -1,5 +1,7 @@
 #include "engine/explain_timeline.hpp"
 
+#include "engine/entry_index.hpp"
+
 #include <algorithm>
 #include <vector>
 
@@ -75,13 +77,16 @@ void add_compute(Breakdown& result, BlockOrigin const& origin, TimelineEntry con
   Seconds const taken(ran.end - ran.start);
   if (origin.op != nullptr) {
     result.compute[static_cast<std::size_t>(kernel_class(origin.op->kind))] += taken;
-  } else if (Seconds inside = origin.exposed_tp + origin.compute[0] + origin.compute[1] + origin.compute[2] + origin.compute[3];
-             inside > Seconds(0)) { // a segment, stretched by what ran beside it
+  } else if (is_segment(origin)) { // stretched by what ran beside it
+    Seconds const inside =
+        origin.exposed_tp + origin.compute[0] + origin.compute[1] + origin.compute[2] + origin.compute[3];
     double const stretch = taken / inside;
     for (std::size_t i = 0; i < result.compute.size(); ++i)
       result.compute[i] += origin.compute[i] * stretch;
     result.exposed_tp += origin.exposed_tp * stretch;
     result.hidden_tp += origin.hidden_tp * stretch;
+    result.communicating += (origin.exposed_tp + origin.hidden_tp) * stretch;
+    result.overlapped += origin.hidden_tp * stretch;
   } else {
     std::vector<Op> const& ops = origin.backward ? origin.layer_program->backward : origin.layer_program->forward;
     result.compute[static_cast<std::size_t>(kernel_class(ops[static_cast<std::size_t>(ran.item)].kind))] += taken;
@@ -94,11 +99,17 @@ Breakdown breakdown_of(Folding const& folding, Timeline const& timeline, std::si
   Breakdown result;
   FoldedProgram const& program = folding.program;
   RankClass const& rank_class = program.classes[class_index];
+  EntryIndex const index = index_entries(program, rank_class, timeline.classes[class_index]);
   std::array<std::vector<Interval>, lanes> busy;
+  std::vector<Interval> launched; // collectives and transfers, from their launch
   for (TimelineEntry const& ran : timeline.classes[class_index]) {
     auto const block = static_cast<std::size_t>(rank_class.uses[static_cast<std::size_t>(ran.use)].block);
     Item const& item = program.blocks[block].items[static_cast<std::size_t>(ran.item)];
     Lane const lane = lane_of(item.stream);
+    if (item.communicator >= 0) {
+      double const ready = std::max(ran.arrival, host_times(program, rank_class, index, ran).ready);
+      launched.push_back({std::min(ready, ran.start), ran.end});
+    }
     busy[lane].push_back({ran.start, ran.end});
     if (lane == compute_lane) {
       add_compute(result, folding.blocks[block], ran);
@@ -107,6 +118,9 @@ Breakdown breakdown_of(Folding const& folding, Timeline const& timeline, std::si
   }
   for (auto& intervals : busy)
     intervals = joined(std::move(intervals));
+  launched = joined(std::move(launched));
+  result.communicating += Seconds(length(launched));
+  result.overlapped += Seconds(length(common(launched, busy[compute_lane])));
   std::vector<Interval> idle = without({{0, timeline.step.value()}}, busy[compute_lane]);
   auto expose = [&](Lane lane, Seconds& exposed, Seconds* hidden) {
     std::vector<Interval> const there = common(idle, busy[lane]);

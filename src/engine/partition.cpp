@@ -104,14 +104,31 @@ private:
     return self;
   }
 
+  // Members whose dp index is below the period: with the rest, each of them stands for dp / period members on as many
+  // other nodes.
   std::vector<Rank> members_of(Group const& group, Coordinate self) const {
-    std::vector<Rank> members = group_of(plan_, rank_at(plan_, self), group.axes);
-    if (group.pipeline_ends)
-      std::erase_if(members, [&](Rank rank) {
-        int const pp = coordinate_of(plan_, rank).pp;
-        return pp != 0 && pp != plan_.pp - 1;
-      });
+    auto range = [&](Axis axis, int all) {
+      return group.axes.contains(axis) ? std::pair{0, all} : std::pair{self.along(axis), self.along(axis) + 1};
+    };
+    auto const [tp_first, tp_last] = range(Axis::tp, plan_.tp);
+    auto const [dp_first, dp_last] = range(Axis::dp, result_.dp_period);
+    auto const [pp_first, pp_last] = range(Axis::pp, plan_.pp);
+    std::vector<Rank> members;
+    for (int pp = pp_first; pp < pp_last; ++pp)
+      for (int dp = dp_first; dp < dp_last; ++dp)
+        for (int tp = tp_first; tp < tp_last; ++tp)
+          if (!group.pipeline_ends || pp == 0 || pp == plan_.pp - 1)
+            members.push_back(rank_at(plan_, {tp, dp, pp}));
     return members;
+  }
+
+  GroupLayout layout_of_group(Group const& group, std::vector<Rank> const& members) const {
+    GroupLayout layout = layout_of(cluster_, members);
+    if (group.axes.contains(Axis::dp)) {
+      layout.members *= plan_.dp / result_.dp_period;
+      layout.nodes *= plan_.dp / result_.dp_period;
+    }
+    return layout;
   }
 
   void add_group(Group const& group, Stream stream, Coordinate self) {
@@ -123,7 +140,7 @@ private:
     CommunicatorInstance communicator{.what = group, .stream = stream, .layout = {}, .same_node = false, .unit_rate = {}, .members = {},
                                       .links = {}, .class_index = 0};
     std::vector<Rank> const members = members_of(group, self);
-    communicator.layout = layout_of(cluster_, members);
+    communicator.layout = layout_of_group(group, members);
     for (std::size_t i = 0; i < members.size();) {
       std::size_t end = i;
       while (end < members.size() && node_of(cluster_, members[end]) == node_of(cluster_, members[i]))

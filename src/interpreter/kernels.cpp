@@ -625,6 +625,7 @@ void run_kernel(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelC
       flat(writes[1]).setOnes();
       return;
     case OpKind::dropout_backward: flat(writes[0]) = flat(reads[0]) * flat(reads[1]); return;
+    case OpKind::dropout_mask: flat(writes[0]).setOnes(); return;
     case OpKind::zero_fill: flat(writes[0]).setZero(); return;
     case OpKind::cast: flat(writes[0]) = flat(reads[0]); return;
     case OpKind::norm_squared:

@@ -122,9 +122,15 @@ JsonReader JsonReader::read_text(std::string_view text, std::string const& name,
   JsonReader top(document, &document->root, "");
   if (!top.is_object())
     top.fail("must be an object");
-  if (!format.empty() && !top["format"].is_text(format))
-    top["format"].fail(fmt::format("must be \"{}\"", format));
+  if (!format.empty())
+    top.expect_format(format);
   return top;
+}
+
+void JsonReader::expect_format(std::string_view format) const {
+  JsonReader const given = (*this)["format"];
+  if (!given.is_text(format))
+    given.fail(fmt::format("must be \"{}\"", format));
 }
 
 void JsonReader::expect_keys(std::initializer_list<std::string_view> keys) const {
@@ -154,7 +160,11 @@ std::optional<JsonReader> JsonReader::find(std::string_view key) const {
 
 std::string const& JsonReader::path() const { return path_; }
 
+std::string const& JsonReader::file() const { return document_->name; }
+
 bool JsonReader::is_object() const { return value_->is_object(); }
+
+bool JsonReader::is_null() const { return value_->is_null(); }
 
 std::vector<JsonReader> JsonReader::elements() const {
   if (!value_->is_array())
@@ -169,6 +179,11 @@ std::string JsonReader::text() const {
   if (!value_->is_string() || value_->get_ref<std::string const&>().empty())
     fail("must be a string that is not empty");
   return value_->get<std::string>();
+}
+
+std::string JsonReader::as_it_stands() const {
+  std::string const text = shown(*value_);
+  return value_->is_string() && text.ends_with('"') ? text.substr(1, text.size() - 2) : text;
 }
 
 bool JsonReader::boolean() const {

@@ -21,21 +21,27 @@ namespace foreplan {
 // One value of a document that knows where it stands. A handle: it shares the document.
 class JsonReader {
 public:
-  // The top-level object of a file, whose "format" must be the one given ("foreplan model 1").
+  // The top-level object of a file, whose "format" must be the one given ("foreplan model 1"); an empty one asks for none.
   static JsonReader read_file(std::string const& path, std::string_view format);
-  // The same from text; `name` stands for the file in errors. An empty format asks for none.
+  // The same from text; `name` stands for the file in errors.
   static JsonReader read_text(std::string_view text, std::string const& name, std::string_view format = {});
+
+  void expect_format(std::string_view format) const;
 
   // Objects. expect_keys refuses all others ("format" is always allowed at the top).
   void expect_keys(std::initializer_list<std::string_view> keys) const;
   [[nodiscard]] JsonReader operator[](std::string_view key) const; // missing: an error
   [[nodiscard]] std::optional<JsonReader> find(std::string_view key) const;
   [[nodiscard]] bool is_object() const;
-  [[nodiscard]] std::string const& path() const; // "chip.memory"; empty at the top
+  [[nodiscard]] bool is_null() const;
+  [[nodiscard]] bool is_text(std::string_view text) const; // this very text
+  [[nodiscard]] std::string const& path() const;           // "chip.memory"; empty at the top
+  [[nodiscard]] std::string const& file() const;           // or the name given to read_text()
 
   [[nodiscard]] std::vector<JsonReader> elements() const; // of an array
 
   [[nodiscard]] std::string text() const; // not empty
+  [[nodiscard]] std::string as_it_stands() const; // of whatever type; one line, a long value shortened, no quotes
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most) const;
   [[nodiscard]] double number(double least, double most) const;
@@ -60,7 +66,6 @@ public:
 private:
   struct Document;
   JsonReader(std::shared_ptr<Document const> document, nlohmann::json const* value, std::string path);
-  [[nodiscard]] bool is_text(std::string_view text) const;
   [[nodiscard]] JsonReader child(nlohmann::json const& value, std::string_view key) const;
   [[noreturn]] void fail_choice(std::vector<std::string_view> const& names) const;
 

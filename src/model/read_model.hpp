@@ -7,7 +7,8 @@
 
 namespace foreplan {
 
-// Reads models/*.json, "format": "foreplan model 1". Throws InputError.
+// Reads a model: models/*.json ("format": "foreplan model 1") or a Hugging Face config.json (no "format", but
+// "model_type"; see hugging_face.hpp). Throws InputError.
 Model read_model(std::string const& path);
 Model read_model(JsonReader const& reader);
 

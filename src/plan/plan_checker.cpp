@@ -53,6 +53,34 @@ std::vector<std::int64_t> multiples_around(std::int64_t unit, std::int64_t value
   return {below, below + unit};
 }
 
+// -------------------------------------------------------------------------------------------------------------- model
+
+// Parts of models that are read and counted, but that no layer program has yet. Gated or not, every activation is taken
+// for the one that costs the same (ReLU for GELU, GEGLU for SwiGLU); ALiBi and the norm of embeddings cost next to nothing.
+std::string_view unknown_part(Model const& model) {
+  if (model.experts)
+    return "experts (mixture of experts)";
+  if (model.latent_attention)
+    return "latent attention";
+  if (model.query_key_norm != QueryKeyNorm::none)
+    return "norms of queries and keys";
+  if (model.norm_placement != NormPlacement::before)
+    return "norms after its branches";
+  if (model.parallel_residual)
+    return "attention and MLP in parallel";
+  return model.attention_sinks ? "attention sinks" : "";
+}
+
+void check_model(Model const& model, Plan const& plan, Findings& findings) {
+  if (std::string_view const part = unknown_part(model); !part.empty())
+    find(findings, "the model can be simulated", fmt::format("{} has {}, which cannot be simulated yet", model.name, part));
+  if (model.sliding_window && plan.sequence_length > model.sliding_window->tokens)
+    find(findings, "sequence_length within the window",
+         fmt::format("sequences of {} tokens exceed the model's attention window of {}, which cannot be simulated yet",
+                     plan.sequence_length, model.sliding_window->tokens),
+         {model.sliding_window->tokens});
+}
+
 // -------------------------------------------------------------------------------------------------------------- sizes
 
 void check_sizes(Plan const& plan, Findings& findings) {
@@ -269,6 +297,7 @@ void check_states(Plan const& plan, Findings& findings) {
 
 std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   Findings findings;
+  check_model(model, plan, findings);
   check_sizes(plan, findings);
   if (!findings.empty())
     return findings;

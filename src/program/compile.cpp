@@ -6,6 +6,7 @@
 #include "program/synchronize.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 namespace foreplan {
 
@@ -47,15 +48,35 @@ constexpr StepPass step_passes[] = {
     {"synchronize", synchronize}, // from here on no op is added or moved
 };
 
-bool is_skipped(std::vector<std::string> const& skip, char const* name) {
-  return std::find(skip.begin(), skip.end(), name) != skip.end();
-}
+// Runs passes: all but those skipped, each timed.
+class PassRunner {
+public:
+  PassRunner(std::vector<std::string> const& skip, std::vector<PassTime>* times) : skip_(skip), times_(times) {
+    if (times_ != nullptr)
+      for (std::string& name : compile_passes())
+        times_->push_back({std::move(name), Seconds(0)});
+  }
 
-LayerProgram layer_program(LayerProgram layer, Plan const& plan, Recompute recompute_this,
-                           std::vector<std::string> const& skip) {
+  template <class Pass, class... Arguments>
+  void run(Pass const& pass, Arguments&&... arguments) const {
+    if (std::find(skip_.begin(), skip_.end(), pass.name) != skip_.end())
+      return;
+    auto const begin = std::chrono::steady_clock::now();
+    pass.run(arguments...);
+    if (times_ == nullptr)
+      return;
+    Seconds const taken(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    std::find_if(times_->begin(), times_->end(), [&](PassTime const& time) { return time.name == pass.name; })->time += taken;
+  }
+
+private:
+  std::vector<std::string> const& skip_;
+  std::vector<PassTime>* times_;
+};
+
+LayerProgram layer_program(LayerProgram layer, Plan const& plan, Recompute recompute_this, PassRunner const& runner) {
   for (LayerPass const& pass : layer_passes)
-    if (!is_skipped(skip, pass.name))
-      pass.run(layer, plan, recompute_this);
+    runner.run(pass, layer, plan, recompute_this);
   return layer;
 }
 
@@ -89,21 +110,21 @@ StageProgram empty_stage(Program const& program, Stage stage) {
 
 } // namespace
 
-Program compile(Model const& model, Plan const& plan, std::vector<std::string> const& skip) {
+Program compile(Model const& model, Plan const& plan, std::vector<std::string> const& skip, std::vector<PassTime>* times) {
+  PassRunner const runner(skip, times);
   Program program;
   program.model = model;
   program.plan = plan;
   program.layer_programs = {
-      layer_program(embedding_layer(model, plan), plan, Recompute::none, skip),
-      layer_program(block_layer(model, plan), plan, Recompute::none, skip),
-      layer_program(block_layer(model, plan), plan, plan.recompute, skip),
-      layer_program(head_layer(model, plan), plan, Recompute::none, skip),
+      layer_program(embedding_layer(model, plan), plan, Recompute::none, runner),
+      layer_program(block_layer(model, plan), plan, Recompute::none, runner),
+      layer_program(block_layer(model, plan), plan, plan.recompute, runner),
+      layer_program(head_layer(model, plan), plan, Recompute::none, runner),
   };
   for (int s = 0; s < plan.pp; ++s) {
     StageProgram stage = empty_stage(program, Stage(s));
     for (StepPass const& pass : step_passes)
-      if (!is_skipped(skip, pass.name))
-        pass.run(program, stage);
+      runner.run(pass, program, stage);
     program.stages.push_back(std::move(stage));
   }
   return program;

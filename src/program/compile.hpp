@@ -2,6 +2,7 @@
 #pragma once
 
 #include "program/program.hpp"
+#include "units/quantity.hpp"
 
 #include <string>
 #include <vector>
@@ -10,7 +11,13 @@ namespace foreplan {
 
 // The plan must be legal for the model (plan/plan_checker.hpp). Passes named in `skip` are left out: the result is the
 // same program without that strategy, for comparison; it need not be a correct training step. Names: compile_passes().
-Program compile(Model const& model, Plan const& plan, std::vector<std::string> const& skip = {});
+// `times`, if given, gets the time of every pass, summed over layers or stages.
+struct PassTime {
+  std::string name;
+  Seconds time;
+};
+Program compile(Model const& model, Plan const& plan, std::vector<std::string> const& skip = {},
+                std::vector<PassTime>* times = nullptr);
 
 // Names of the passes, in order.
 std::vector<std::string> compile_passes();

@@ -215,10 +215,10 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   std::int64_t const T = plan.tokens(), h = model.hidden, g = model.kv_heads, q = model.heads / g, d = model.head_size,
                      f = model.ffn;
   DType const dtype = plan.parameter_dtype;
-  bool const gated = model.activation == Activation::swiglu;
+  bool const gated = is_gated(model.activation);
   Cut const residual = LayerBuilder::residual;
-  auto bias = [&](std::string name, std::vector<std::int64_t> shape, int split) {
-    return model.biases ? std::optional(layer.parameter(std::move(name), std::move(shape), split)) : std::nullopt;
+  auto bias = [&](bool exists, std::string name, std::vector<std::int64_t> shape, int split) {
+    return exists ? std::optional(layer.parameter(std::move(name), std::move(shape), split)) : std::nullopt;
   };
   std::vector<std::int64_t> const first_shape = gated ? std::vector<std::int64_t>{h, 2, f} : std::vector<std::int64_t>{h, f};
   std::vector<std::int64_t> const first_out = gated ? std::vector<std::int64_t>{T, 2, f} : std::vector<std::int64_t>{T, f};
@@ -226,12 +226,13 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
 
   // Parameters, in forward order.
   Norm const norm1 = make_norm(layer, model, "norm 1");
-  Linear const qkv_linear{layer.parameter("qkv weight", {h, g, q + 2, d}, 1), bias("qkv bias", {g, q + 2, d}, 0)};
+  Linear const qkv_linear{layer.parameter("qkv weight", {h, g, q + 2, d}, 1),
+                          bias(model.biases || model.qkv_biases, "qkv bias", {g, q + 2, d}, 0)};
   Linear const out_linear{layer.parameter("out weight", {g * q * d, h}, 0), std::nullopt};
   Join const attention_join = make_join(layer, model, plan, "out");
   Norm const norm2 = make_norm(layer, model, "norm 2");
   Linear const first{layer.parameter(gated ? "gate-up weight" : "fc1 weight", first_shape, first_split),
-                     bias("fc1 bias", {f}, 0)};
+                     bias(model.biases, "fc1 bias", {f}, 0)};
   Linear const second{layer.parameter(gated ? "down weight" : "fc2 weight", {f, h}, 0), std::nullopt};
   Join const mlp_join = make_join(layer, model, plan, gated ? "down" : "fc2");
 

@@ -238,6 +238,7 @@ Result rule(Op const& op, Operands const& o, Placements const& reads, Axis axis)
     case OpKind::reduce_scatter: return collective(op, reads[0], axis);
     case OpKind::send:
     case OpKind::wait: return Placements{};
+    case OpKind::dropout_mask:
     case OpKind::zero_fill:
     case OpKind::receive: return Placements{o.writes[0]->placement[axis]};
   }

@@ -89,6 +89,7 @@ std::string_view to_string(OpKind kind) {
     case OpKind::bias_gradient: return "bias_gradient";
     case OpKind::dropout_forward: return "dropout_forward";
     case OpKind::dropout_backward: return "dropout_backward";
+    case OpKind::dropout_mask: return "dropout_mask";
     case OpKind::zero_fill: return "zero_fill";
     case OpKind::cast: return "cast";
     case OpKind::norm_squared: return "norm_squared";

@@ -148,6 +148,7 @@ enum class OpKind : std::uint8_t {
   bias_gradient,          // dy, rw dbias -> dbias
   dropout_forward,        // x -> y, mask
   dropout_backward,       // dy, mask -> dx
+  dropout_mask,           // -> mask: drawn again
   // step
   zero_fill,              // -> x
   cast,                   // x -> y

@@ -3,6 +3,7 @@
 
 #include "plan/plan.hpp"
 #include "timeline/breakdown.hpp"
+#include "timeline/critical_path.hpp"
 #include "timeline/memory.hpp"
 #include "units/quantity.hpp"
 
@@ -37,20 +38,39 @@ struct Report {
   double tokens_per_second = 0;
   double mfu = 0; // training_flops_per_token over the dense bf16 peak of all devices
   Flops flops_per_token;
+  double hfu = 0;       // executed_flops over the same peak
+  Flops executed_flops; // of matrix products, recomputed ones too, of all devices in a step
+  FlopsPerSecond peak;  // of a device: dense bf16
 
   Breakdown breakdown; // mean over all ranks
   std::vector<StageReport> stages;
+  CriticalPath critical_path;
 
   Bytes usable_memory; // of a device, for tensors
+  Bytes reserved_memory; // of a device, not for tensors: context, libraries, communicators
   Bytes peak_memory;   // of the stage that needs most
   double headroom = 0; // share of the usable memory that a plan must leave free
   Fit fit = Fit::fits;
 };
 
+// What the figures of memory leave out.
+inline constexpr std::string_view memory_not_modelled =
+    "fragmentation of the allocator, workspaces of libraries beyond the reserved memory";
+
+inline constexpr std::string_view mfu_convention = "6 N + causal attention, no recomputation; dense bf16 peak";
+inline constexpr std::string_view hfu_convention = 
+    "matrix products that run, recomputed ones too (as in the backward of flash attention); dense bf16 peak";
+
 nlohmann::ordered_json to_json(Report const& report);
 
-// A sentence, where the step goes, memory by stage.
+// A sentence, where the step goes, the critical path, memory by stage: one screen.
 std::string to_text(Report const& report);
+
+// The memory's verdict in a sentence.
+std::string memory_sentence(Report const& report);
+
+// The stage whose ranks need most memory.
+StageReport const& fullest_stage(Report const& report);
 
 std::string_view to_string(Fit fit);
 

@@ -20,7 +20,50 @@ Json to_json(Breakdown const& b) {
           {"bubble_s", b.bubble.value()},
           {"hidden_tp_s", b.hidden_tp.value()},
           {"hidden_dp_s", b.hidden_dp.value()},
-          {"hidden_pp_s", b.hidden_pp.value()}};
+          {"hidden_pp_s", b.hidden_pp.value()},
+          {"communicating_s", b.communicating.value()},
+          {"overlapped_s", b.overlapped.value()}};
+}
+
+// "matrix_products_s"
+std::string key_of(PathKind kind) {
+  std::string key(to_string(kind));
+  for (char& c : key)
+    if (c == ' ' || c == '-')
+      c = '_';
+  return key + "_s";
+}
+
+Json to_json(PathSeconds const& seconds) {
+  Json json;
+  for (std::size_t k = 0; k < path_kinds; ++k)
+    json[key_of(static_cast<PathKind>(k))] = seconds[k].value();
+  return json;
+}
+
+Json to_json(CriticalPath const& path) {
+  Json legs = Json::array();
+  for (PathLeg const& leg : path.legs)
+    legs.push_back({{"part", leg.part == PathPart::forward ? "passes" : to_string(leg.part)},
+                    {"first_stage", leg.first.value()},
+                    {"last_stage", leg.last.value()},
+                    {"forwards", leg.forwards},
+                    {"backwards", leg.backwards},
+                    {"time_s", leg.time.value()},
+                    {"transfers", leg.transfers},
+                    {"transfer_time_s", leg.transfer_time.value()}});
+  Json by_stage = Json::array();
+  for (Seconds seconds : path.by_stage)
+    by_stage.push_back(seconds.value());
+  return {{"in_words", in_words(path)}, {"by_kind", to_json(path.by_kind)}, {"by_stage_s", by_stage}, {"legs", legs}};
+}
+
+// What HolisticTraceAnalysis' temporal breakdown says of a rank's trace.
+Json trace_view(Breakdown const& b, Seconds step) {
+  return {{"compute", b.compute_total() / step},
+          {"non_compute", b.non_compute() / step},
+          {"idle", 1 - (b.compute_total() + b.non_compute()) / step},
+          {"overlap", overlap(b)}};
 }
 
 Json to_json(MemoryUse const& use) {
@@ -53,10 +96,17 @@ nlohmann::ordered_json to_json(Report const& report) {
           {"tokens_per_s_per_device", report.tokens_per_second / report.devices},
           {"mfu", report.mfu},
           {"flops_per_token", report.flops_per_token.value()},
-          {"mfu_convention", "6 N + causal attention, no recomputation; dense bf16 peak"},
+          {"mfu_convention", mfu_convention},
+          {"hfu", report.hfu},
+          {"executed_flops", report.executed_flops.value()},
+          {"hfu_convention", hfu_convention},
           {"breakdown", to_json(report.breakdown)},
+          {"trace_view", trace_view(report.breakdown, report.step)},
+          {"critical_path", to_json(report.critical_path)},
           {"usable_memory_B", report.usable_memory.value()},
           {"peak_memory_B", report.peak_memory.value()},
+          {"reserved_memory_B", report.reserved_memory.value()},
+          {"memory_not_modelled", memory_not_modelled},
           {"headroom", report.headroom},
           {"fit", to_string(report.fit)},
           {"stages", stages}};

@@ -30,4 +30,22 @@ std::string table(std::vector<std::vector<std::string>> const& rows) {
   return text;
 }
 
+std::string wrapped(std::string_view head, std::string_view text, std::size_t width) {
+  std::string const indent(head.size(), ' ');
+  std::string result, line(head);
+  while (!text.empty()) {
+    std::string_view const word = text.substr(0, text.find(' '));
+    text.remove_prefix(std::min(text.size(), word.size() + 1));
+    if (line.size() > head.size() && line.size() + word.size() > width) {
+      line.erase(line.find_last_not_of(' ') + 1);
+      result += line + '\n';
+      line = indent;
+    }
+    line += word;
+    line += ' ';
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return result + line + '\n';
+}
+
 } // namespace foreplan

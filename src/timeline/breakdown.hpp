@@ -18,9 +18,19 @@ struct Breakdown {
   Seconds bubble;     // it waits for other ranks
   // beside compute
   Seconds hidden_tp, hidden_dp, hidden_pp;
+  // As HolisticTraceAnalysis reads the rank's trace, where a collective's kernel runs from its launch, and so also while it
+  // waits for its peers: it is part of the bubble above and communication there.
+  Seconds communicating; // at least one collective or transfer runs or waits for its peers
+  Seconds overlapped;    // of that, under compute
 
   [[nodiscard]] Seconds compute_total() const { return compute[0] + compute[1] + compute[2] + compute[3]; }
+  [[nodiscard]] Seconds non_compute() const { return communicating - overlapped; } // HolisticTraceAnalysis' word
   [[nodiscard]] Seconds total() const { return compute_total() + exposed_tp + exposed_dp + exposed_pp + host + bubble; }
 };
+
+// HolisticTraceAnalysis' overlap: of the time spent communicating, the share under compute.
+inline double overlap(Breakdown const& breakdown) {
+  return breakdown.communicating > Seconds(0) ? breakdown.overlapped / breakdown.communicating : 0;
+}
 
 } // namespace foreplan

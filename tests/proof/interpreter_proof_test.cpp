@@ -77,22 +77,25 @@ TEST_CASE("waits that the verifier asks for: without them the step goes wrong in
 }
 
 TEST_CASE("every missing collective, transfer and op is noticed, unless it is dead work") {
-  std::size_t all = 0;
+  std::size_t all = 0, noticed = 0, dead_work = 0;
   for (ProofCase const& test : proof_cases()) {
     Subject const subject(test);
     std::vector<std::string> survivors, dead;
     for (Kind const kind : {Kind::delete_communication, Kind::delete_compute})
       for (Mutation const& mutation : mutations(subject.program, kind)) {
         ++all;
-        if (subject.notices(apply(subject.program, mutation)))
+        if (subject.notices(apply(subject.program, mutation))) {
+          ++noticed;
           continue;
+        }
         (is_dead_work(subject.program, mutation) ? dead : survivors).push_back(mutation.name);
       }
+    dead_work += dead.size();
     print(test.name + ": dead work", dead);
     INFO(test.name);
     CHECK(survivors == std::vector<std::string>{});
   }
-  std::cout << fmt::format("  missing ops: all of {} noticed, or dead work\n", all);
+  std::cout << fmt::format("  missing ops: {} of {} noticed, {} are dead work\n", noticed, all, dead_work);
 }
 
 TEST_CASE("every wrong amount is found by the verifier, or else noticed by the interpreter", "[slow]") {

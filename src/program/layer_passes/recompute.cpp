@@ -5,6 +5,7 @@
 #include "program/layer_passes/layer_passes.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -80,6 +81,20 @@ void redirect_reads(std::vector<Op>& ops, Rebuilder const& rebuilder) {
   }
 }
 
+// A dropout mask is drawn, not computed: where nothing else of an op is needed, its operands are not needed either.
+bool only_mask_is_read(LayerProgram const& layer, Op const& op, std::vector<TensorId> const& read_writes) {
+  bool const draws_mask = op.kind == OpKind::bias_add || op.kind == OpKind::dropout_forward;
+  return draws_mask && read_writes.size() == 1 && layer[read_writes[0]].dtype == DType::uint8;
+}
+
+Op mask_again(Op op, std::vector<TensorId> mask) {
+  op.kind = OpKind::dropout_mask;
+  op.name += " (mask)";
+  op.reads.clear();
+  op.writes = std::move(mask);
+  return op;
+}
+
 // Leaves out the ops whose results nobody reads: neither `readers` nor later ops of the list.
 std::vector<Op> without_unused(LayerProgram const& layer, std::vector<Op> const& ops, std::vector<Op> const& readers) {
   std::set<BufferRef> read;
@@ -91,12 +106,13 @@ std::vector<Op> without_unused(LayerProgram const& layer, std::vector<Op> const&
     add_reads(op);
   std::vector<Op> used;
   for (auto op = ops.rbegin(); op != ops.rend(); ++op) {
-    bool const is_read = std::any_of(op->writes.begin(), op->writes.end(),
-                                     [&](TensorId id) { return read.contains(layer[id].buffer); });
-    if (!is_read)
+    std::vector<TensorId> read_writes;
+    std::copy_if(op->writes.begin(), op->writes.end(), std::back_inserter(read_writes),
+                 [&](TensorId id) { return read.contains(layer[id].buffer); });
+    if (read_writes.empty())
       continue;
-    add_reads(*op);
-    used.push_back(*op);
+    used.push_back(only_mask_is_read(layer, *op, read_writes) ? mask_again(*op, read_writes) : *op);
+    add_reads(used.back());
   }
   std::reverse(used.begin(), used.end());
   return used;

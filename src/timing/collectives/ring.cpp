@@ -1,5 +1,7 @@
 #include "timing/collectives/ring.hpp"
 
+#include "timing/collectives/algorithms.hpp"
+
 #include <algorithm>
 
 namespace foreplan {
@@ -77,6 +79,30 @@ Demand transfer_demand(Op const& op, Operands const& operands, Cluster const& cl
   Seconds const hop = same_node ? profile.node.scale_up_latency : profile.node.network_latency;
   Bytes const bytes = wire_bytes(op, operands, 2);
   return communication_demand(cluster, bytes, bytes, profile.collective_base + hop, rate);
+}
+
+void add_ring(CollectiveSetting const& setting, CollectiveCurve& curve) {
+  GroupShape const& shape = setting.shape;
+  CollectiveOp const op = setting.op;
+  double const n = shape.members;
+  bool const one_to_all = op == CollectiveOp::broadcast;
+  double const rounds = op == CollectiveOp::all_reduce ? 2 : 1;
+  double const steps = rounds * (n - 1);
+  double const crossings = rounds * (shape.nodes - 1);
+  double const sent = one_to_all ? 1 : rounds * (n - 1) / n; // of the buffer, by each member
+  // Between nodes a step inside one costs at least what the network's proxy does: 1 us, three times that for Simple.
+  constexpr double proxy = 1e-6;
+  for_each_protocol(setting, [&](Protocol protocol) {
+    double const least = shape.nodes > 1 ? (protocol == Protocol::simple ? 3 * proxy : proxy) : 0;
+    double const inside = std::max(node_hop(setting, protocol), least);
+    double const rate = protocol_rate(setting, protocol, ring_rate(setting));
+    curve.add({.latency = base_latency(setting, protocol) + (steps - crossings) * inside +
+                          crossings * network_hop(setting, protocol),
+               .per_byte = sent / rate + (one_to_all ? 0 : own_share_per_byte(setting)),
+               .ramp = setting.values[collective::ramp],
+               .algorithm = CollectiveAlgorithm::ring,
+               .protocol = protocol});
+  });
 }
 
 } // namespace foreplan

@@ -1,0 +1,91 @@
+#include "cli/plan_options.hpp"
+
+#include "cluster/read_profile.hpp"
+#include "plan/plan_checker.hpp"
+#include "plan/read_plan.hpp"
+
+namespace foreplan {
+
+namespace {
+
+constexpr char const* plan_options[] = {"tp", "pp", "dp", "chunks", "sequence-parallel", "zero", "schedule", "recompute",
+                                        "seq-len", "micro-batch", "global-batch", "attention"};
+
+Plan plan_from_options(cxxopts::ParseResult const& parsed) {
+  Plan plan;
+  plan.tp = static_cast<int>(whole_number(parsed, "tp", 1, 1 << 20));
+  plan.pp = static_cast<int>(whole_number(parsed, "pp", 1, 1 << 20));
+  plan.dp = static_cast<int>(whole_number(parsed, "dp", 1, 1 << 20));
+  plan.chunks = static_cast<int>(whole_number(parsed, "chunks", 1, 1 << 20));
+  plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
+  plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
+  plan.schedule = choice<Schedule, 3>(parsed, "schedule",
+                                      {{{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}}});
+  if (plan.chunks > 1 && parsed.count("schedule") == 0)
+    plan.schedule = Schedule::interleaved;
+  if (plan.schedule == Schedule::interleaved)
+    plan.p2p = P2p::overlapped;
+  plan.recompute = choice<Recompute, 3>(parsed, "recompute",
+                                        {{{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}});
+  plan.attention = choice<Attention, 2>(parsed, "attention", {{{"fused", Attention::fused}, {"unfused", Attention::unfused}}});
+  plan.sequence_length = required_whole_number(parsed, "seq-len", 1, 1 << 24);
+  plan.micro_batch = whole_number(parsed, "micro-batch", 1, 1 << 20);
+  plan.global_batch = required_whole_number(parsed, "global-batch", 1, 1 << 24);
+  plan.bucket_elements = 100'000'000;
+  return plan;
+}
+
+} // namespace
+
+void add_plan_options(cxxopts::Options& options) {
+  auto text = [] { return cxxopts::value<std::string>(); };
+  options.add_options()
+      ("model", "model file (models/*.json)", text())
+      ("hardware", "hardware profile (hardware_profiles/*.json)", text())
+      ("nodes", "nodes of the cluster (default: as many as the plan needs)", text())
+      ("plan", "plan file; or the options below", text())
+      ("tp", "tensor parallel degree", text()->default_value("1"))
+      ("pp", "pipeline stages", text()->default_value("1"))
+      ("dp", "data parallel degree", text()->default_value("1"))
+      ("chunks", "model chunks a stage (interleaved schedule)", text()->default_value("1"))
+      ("sequence-parallel", "shard tokens over tp outside its regions")
+      ("zero", "ZeRO stage: 0 or 1", text()->default_value("0"))
+      ("schedule", "gpipe, 1f1b or interleaved", text()->default_value("1f1b"))
+      ("recompute", "none, selective or full", text()->default_value("none"))
+      ("attention", "fused or unfused", text()->default_value("fused"))
+      ("seq-len", "tokens of a sequence", text())
+      ("micro-batch", "sequences of a micro-batch", text()->default_value("1"))
+      ("global-batch", "sequences of a step, over all devices", text());
+}
+
+Plan plan_of(cxxopts::ParseResult const& parsed) {
+  if (parsed.count("plan") == 0)
+    return plan_from_options(parsed);
+  for (char const* option : plan_options)
+    if (parsed.count(option) > 0)
+      throw InputError(fmt::format("--{}: the plan file says it all; give --plan or single options, not both", option));
+  return read_plan(parsed["plan"].as<std::string>());
+}
+
+Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan) {
+  Cluster cluster{read_profile(required_text(parsed, "hardware")), 1, {}};
+  int const devices = cluster.profile.node.devices;
+  int const needed = (plan.world_size() + devices - 1) / devices;
+  cluster.nodes = parsed.count("nodes") > 0 ? static_cast<int>(whole_number(parsed, "nodes", 1, 100'000)) : needed;
+  if (cluster.nodes < needed)
+    throw InputError(fmt::format("--nodes {}: the plan has tp * pp * dp = {} ranks and needs at least {} nodes of {} devices",
+                                 cluster.nodes, plan.world_size(), needed, devices));
+  return cluster;
+}
+
+void refuse_illegal(Model const& model, Plan const& plan) {
+  std::vector<PlanFinding> const findings = check(model, plan);
+  if (findings.empty())
+    return;
+  std::string text = fmt::format("plan for {}: {}", model.name, findings[0].text);
+  if (findings.size() > 1)
+    text += fmt::format(" (and {} more)", findings.size() - 1);
+  throw InputError(text);
+}
+
+} // namespace foreplan

@@ -1,0 +1,42 @@
+// The options that say which plan, model and cluster: the same for every command about one plan.
+#pragma once
+
+#include "cli/arguments.hpp"
+#include "cluster/cluster.hpp"
+#include "io/input_error.hpp"
+#include "model/model.hpp"
+#include "plan/plan.hpp"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <string>
+#include <utility>
+
+namespace foreplan {
+
+// --model, --hardware, --nodes, --plan, --tp and so on.
+void add_plan_options(cxxopts::Options& options);
+
+// From --plan, or from the single options.
+Plan plan_of(cxxopts::ParseResult const& parsed);
+
+// Of --nodes nodes, or as many as the plan needs.
+Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan);
+
+// Throws InputError with the first rule of the plan checker that is broken.
+void refuse_illegal(Model const& model, Plan const& plan);
+
+template <class T, std::size_t N>
+T choice(cxxopts::ParseResult const& parsed, std::string const& name, std::array<std::pair<char const*, T>, N> const& values) {
+  auto const text = parsed[name].as<std::string>();
+  std::string valid;
+  for (auto const& [known, value] : values) {
+    if (text == known)
+      return value;
+    valid += (valid.empty() ? "" : ", ") + std::string(known);
+  }
+  throw InputError(fmt::format("--{} {}: must be one of {}", name, text, valid));
+}
+
+} // namespace foreplan

@@ -76,7 +76,8 @@ inline PlanCost cost_of(PlanCase const& c, Model const& model, HardwareProfile c
 inline void print_plan_steps(std::string const& root, int repeats) {
   Model const model = read_model(root + "/models/llama-3.1-405b.json");
   HardwareProfile const profile = read_profile(root + "/hardware_profiles/dgx-h100.json");
-  fmt::print("\n{}, tp 8, pp 16, zero 1, from plan to report (ms; the best of {} runs)\n{:>6} {:>6} {:<9} {:<8} {:>9} {:>8} {:>8} {:>8} "
+  fmt::print("\n{}, tp 8, pp 16, zero 1, from plan to report (ms; the best of {} runs)\n{:>6} {:>6} {:<9} {:<8} {:>9} "
+             "{:>8} {:>8} {:>8} "
              "{:>8} {:>8} {:>8}  {}\n",
              model.name, repeats, "m", "ranks", "form", "engine", "items", "compile", "memory", "fold", "run", "report",
              "whole", "step s");
@@ -89,10 +90,10 @@ inline void print_plan_steps(std::string const& root, int repeats) {
     for (int r = 0; r < repeats; ++r)
       if (PlanCost const cost = cost_of(c, model, profile); cost.whole < best.whole)
         best = cost;
-    fmt::print("{:>6} {:>6} {:<9} {:<8} {:>9} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f}  {:.6f}\n", c.micro_batches,
-               128 * c.dp, c.segments ? "segments" : "kernels", c.engine == Engine::fast ? "fast" : "SimGrid", best.items,
-               1e3 * best.compile, 1e3 * best.memory, 1e3 * best.fold, 1e3 * best.run, 1e3 * best.report, 1e3 * best.whole,
-               best.step);
+    fmt::print("{:>6} {:>6} {:<9} {:<8} {:>9} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f}  {:.6f}\n",
+               c.micro_batches, 128 * c.dp, c.segments ? "segments" : "kernels",
+               c.engine == Engine::fast ? "fast" : "SimGrid", best.items, 1e3 * best.compile, 1e3 * best.memory,
+               1e3 * best.fold, 1e3 * best.run, 1e3 * best.report, 1e3 * best.whole, best.step);
   }
 }
 

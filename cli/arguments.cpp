@@ -34,7 +34,8 @@ void refuse_unknown(cxxopts::Options const& options, std::vector<std::string> co
 
 } // namespace
 
-std::optional<cxxopts::ParseResult> parse(cxxopts::Options& options, std::vector<std::string> const& arguments) {
+std::optional<cxxopts::ParseResult> parse(cxxopts::Options& options, std::vector<std::string> const& arguments,
+                                          std::size_t files) {
   options.add_options()("help", "print this");
   refuse_unknown(options, arguments);
   std::vector<char const*> argv{"foreplan"};
@@ -42,8 +43,8 @@ std::optional<cxxopts::ParseResult> parse(cxxopts::Options& options, std::vector
     argv.push_back(argument.c_str());
   try {
     cxxopts::ParseResult parsed = options.parse(static_cast<int>(argv.size()), argv.data());
-    if (!parsed.unmatched().empty())
-      throw InputError(fmt::format("{}: not an option; options begin with --", parsed.unmatched().front()));
+    if (parsed.unmatched().size() > files)
+      throw InputError(fmt::format("{}: not an option; options begin with --", parsed.unmatched()[files]));
     if (parsed.count("help") > 0) {
       std::cout << options.help();
       return std::nullopt;

@@ -13,7 +13,9 @@
 namespace foreplan {
 
 // Parses; an unknown option is refused with the nearest known one. Empty when --help was asked for (and printed).
-std::optional<cxxopts::ParseResult> parse(cxxopts::Options& options, std::vector<std::string> const& arguments);
+// `files`: as many words that are no options may stand there; they are the result's unmatched().
+std::optional<cxxopts::ParseResult> parse(cxxopts::Options& options, std::vector<std::string> const& arguments,
+                                          std::size_t files = 0);
 
 std::string required_text(cxxopts::ParseResult const& parsed, std::string const& name);
 std::int64_t whole_number(cxxopts::ParseResult const& parsed, std::string const& name, std::int64_t least,

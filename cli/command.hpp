@@ -18,5 +18,9 @@ std::span<Command const> commands();
 
 int run_plan(std::vector<std::string> const& arguments);
 int run_simulate(std::vector<std::string> const& arguments);
+int run_show(std::vector<std::string> const& arguments);
+int run_fit(std::vector<std::string> const& arguments);
+int run_compare(std::vector<std::string> const& arguments);
+int run_explain(std::vector<std::string> const& arguments);
 
 } // namespace foreplan

@@ -17,6 +17,10 @@ namespace {
 constexpr Command table[] = {
     {"plan", "find the best plan for a model on a cluster", run_plan},
     {"simulate", "predict one plan: step time, where it goes, memory", run_simulate},
+    {"fit", "does a plan fit in memory, and if not, what makes it fit at which price", run_fit},
+    {"compare", "why one plan is slower than another", run_compare},
+    {"explain", "what one op of a plan costs, and from which numbers", run_explain},
+    {"show", "print a model or a hardware profile as Foreplan understands it", run_show},
 };
 
 void print_usage(std::ostream& out) {

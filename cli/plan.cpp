@@ -22,14 +22,15 @@ std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value);
 std::string yes(bool value) { return value ? "yes" : "-"; }
 
 std::vector<std::string> plan_cells(Plan const& plan) {
-  return {fmt::format("{}", plan.tp), fmt::format("{}", plan.pp), fmt::format("{}", plan.chunks),
-          fmt::format("{}", plan.dp), fmt::format("{}", plan.micro_batch), yes(plan.sequence_parallel),
-          fmt::format("{}", plan.zero_stage), std::string(to_string(plan.recompute))};
+  return {fmt::format("{}", plan.tp),          fmt::format("{}", plan.pp),
+          fmt::format("{}", plan.chunks),      fmt::format("{}", plan.dp),
+          fmt::format("{}", plan.micro_batch), yes(plan.sequence_parallel),
+          fmt::format("{}", plan.zero_stage),  std::string(to_string(plan.recompute))};
 }
 
 std::string candidates_table(std::vector<Candidate> const& candidates, std::size_t top, SearchRequest const& request) {
-  std::vector<std::vector<std::string>> rows{
-      {"#", "tp", "pp", "chunks", "dp", "micro-batch", "sp", "zero", "recompute", "step", "tokens/s/device", "peak", "of usable"}};
+  std::vector<std::vector<std::string>> rows{{"#", "tp", "pp", "chunks", "dp", "micro-batch", "sp", "zero", "recompute",
+                                              "step", "tokens/s/device", "peak", "of usable"}};
   for (std::size_t i = 0; i < candidates.size() && i < top; ++i) {
     Candidate const& c = candidates[i];
     std::vector<std::string> row{fmt::format("{}", i + 1)};
@@ -48,11 +49,12 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
 std::string sentence(SearchRequest const& request, SearchResult const& result) {
   if (result.finalists.empty()) {
     if (!result.borderline.empty())
-      return fmt::format("No plan leaves {} of the memory free; {} fit without that headroom, the fastest in {} a step.\n",
-                         percent(request.headroom), result.borderline.size(), to_string(result.borderline[0].step));
+      return fmt::format(
+          "No plan leaves {} of the memory free; {} fit without that headroom, the fastest in {} a step.\n",
+          percent(request.headroom), result.lack_headroom, to_string(result.borderline[0].step));
     if (!result.nearest_miss)
-      return fmt::format("None of {} combinations is legal for {} on {} devices with a batch of {}.\n", result.enumerated,
-                         request.model.name, request.cluster.devices(), request.global_batch);
+      return fmt::format("None of {} combinations is legal for {} on {} devices with a batch of {}.\n",
+                         result.enumerated, request.model.name, request.cluster.devices(), request.global_batch);
     Candidate const& miss = *result.nearest_miss;
     return fmt::format("Nothing fits: the plan that needs least ({}) takes {} of {} usable, {} too much.\n",
                        describe(miss.plan), to_string(miss.peak), to_string(usable_memory(request.cluster.profile)),
@@ -69,13 +71,14 @@ std::string sentence(SearchRequest const& request, SearchResult const& result) {
 
 std::string text_of(SearchRequest const& request, SearchResult const& result, std::size_t top) {
   std::string text = sentence(request, result);
-  text += fmt::format("  {} combinations, {} legal: {} fit, {} lack headroom ({}), {} too large for {}.\n", result.enumerated,
-                      result.legal, result.ranked.size(), result.borderline.size(), percent(request.headroom),
-                      result.too_large, to_string(usable_memory(request.cluster.profile)));
+  text += fmt::format("  {} combinations, {} legal: {} fit, {} lack headroom ({}), {} too large for {}.\n",
+                      result.enumerated, result.legal, result.fit, result.lack_headroom,
+                      percent(request.headroom), result.too_large, to_string(usable_memory(request.cluster.profile)));
   if (!result.ranked.empty())
     text += "\nRanked by the fast engine on segments:\n" + candidates_table(result.ranked, top, request);
   if (!result.borderline.empty())
-    text += fmt::format("\nLack headroom ({} of the memory is to stay free); not ranked above:\n", percent(request.headroom)) +
+    text += fmt::format("\nLack headroom ({} of the memory is to stay free); not ranked above:\n",
+                        percent(request.headroom)) +
             candidates_table(result.borderline, std::min<std::size_t>(top, 3), request);
   for (std::size_t i = 0; i < result.finalists.size(); ++i)
     text += fmt::format("\n[{}] ", i + 1) + to_text(result.finalists[i]);
@@ -104,8 +107,8 @@ nlohmann::ordered_json json_of(SearchRequest const& request, SearchResult const&
                               {"nodes", request.cluster.nodes},
                               {"enumerated", result.enumerated},
                               {"legal", result.legal},
-                              {"fit", result.ranked.size()},
-                              {"lack_headroom", result.borderline.size()},
+                              {"fit", result.fit},
+                              {"lack_headroom", result.lack_headroom},
                               {"too_large", result.too_large},
                               {"finalists", nlohmann::ordered_json::array()},
                               {"ranked", nlohmann::ordered_json::array()},
@@ -141,17 +144,15 @@ Progress progress_line() {
 
 int run_plan(std::vector<std::string> const& arguments) {
   cxxopts::Options options("foreplan plan", "Finds the best plan for a model on a cluster.");
-  options.add_options()
-      ("model", "model file (models/*.json)", cxxopts::value<std::string>())
-      ("hardware", "hardware profile (hardware_profiles/*.json)", cxxopts::value<std::string>())
-      ("nodes", "nodes of the cluster", cxxopts::value<std::string>())
-      ("seq-len", "tokens of a sequence", cxxopts::value<std::string>())
-      ("global-batch", "sequences of a step, over all devices", cxxopts::value<std::string>())
-      ("headroom", "share of the memory that must stay free", cxxopts::value<std::string>()->default_value("14 %"))
-      ("top", "plans to list", cxxopts::value<std::string>()->default_value("10"))
-      ("finalists", "plans to run again on SimGrid", cxxopts::value<std::string>()->default_value("3"))
-      ("threads", "of the search; 0: all", cxxopts::value<std::string>()->default_value("0"))
-      ("json", "print JSON");
+  options.add_options()("model", "model file (models/*.json)", cxxopts::value<std::string>())(
+      "hardware", "hardware profile (hardware_profiles/*.json)", cxxopts::value<std::string>())(
+      "nodes", "nodes of the cluster", cxxopts::value<std::string>())("seq-len", "tokens of a sequence",
+                                                                      cxxopts::value<std::string>())(
+      "global-batch", "sequences of a step, over all devices", cxxopts::value<std::string>())(
+      "headroom", "share of the memory that must stay free", cxxopts::value<std::string>()->default_value("14 %"))(
+      "top", "plans to list", cxxopts::value<std::string>()->default_value("10"))(
+      "finalists", "plans to run again on SimGrid", cxxopts::value<std::string>()->default_value("3"))(
+      "threads", "of the search; 0: all", cxxopts::value<std::string>()->default_value("0"))("json", "print JSON");
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
@@ -162,9 +163,10 @@ int run_plan(std::vector<std::string> const& arguments) {
   request.sequence_length = required_whole_number(*parsed, "seq-len", 1, 1 << 24);
   request.global_batch = required_whole_number(*parsed, "global-batch", 1, 1 << 24);
   request.headroom = share(*parsed, "headroom");
-  request.finalists = static_cast<int>(whole_number(*parsed, "finalists", 0, 100));
+  request.finalists = static_cast<int>(whole_number(*parsed, "finalists", 1, 100));
   request.threads = static_cast<unsigned>(whole_number(*parsed, "threads", 0, 1024));
   auto const top = static_cast<std::size_t>(whole_number(*parsed, "top", 1, 100'000));
+  request.keep = std::max<std::size_t>(top, static_cast<std::size_t>(request.finalists));
 
   SearchResult const result = search(request, progress_line());
   if (parsed->count("json") > 0)

@@ -8,8 +8,9 @@ namespace foreplan {
 
 namespace {
 
-constexpr char const* plan_options[] = {"tp", "pp", "dp", "chunks", "sequence-parallel", "zero", "schedule", "recompute",
-                                        "seq-len", "micro-batch", "global-batch", "attention"};
+constexpr char const* plan_options[] = {"tp",           "pp",       "dp",        "chunks",  "sequence-parallel",
+                                        "zero",         "schedule", "recompute", "seq-len", "micro-batch",
+                                        "global-batch", "attention"};
 
 Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   Plan plan;
@@ -19,15 +20,18 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.chunks = static_cast<int>(whole_number(parsed, "chunks", 1, 1 << 20));
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
   plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
-  plan.schedule = choice<Schedule, 3>(parsed, "schedule",
-                                      {{{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}}});
+  plan.schedule = choice<Schedule, 3>(
+      parsed, "schedule",
+      {{{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}}});
   if (plan.chunks > 1 && parsed.count("schedule") == 0)
     plan.schedule = Schedule::interleaved;
   if (plan.schedule == Schedule::interleaved)
     plan.p2p = P2p::overlapped;
-  plan.recompute = choice<Recompute, 3>(parsed, "recompute",
-                                        {{{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}});
-  plan.attention = choice<Attention, 2>(parsed, "attention", {{{"fused", Attention::fused}, {"unfused", Attention::unfused}}});
+  plan.recompute = choice<Recompute, 3>(
+      parsed, "recompute",
+      {{{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}});
+  plan.attention = choice<Attention, 2>(parsed, "attention",
+                                        {{{"fused", Attention::fused}, {"unfused", Attention::unfused}}});
   plan.sequence_length = required_whole_number(parsed, "seq-len", 1, 1 << 24);
   plan.micro_batch = whole_number(parsed, "micro-batch", 1, 1 << 20);
   plan.global_batch = required_whole_number(parsed, "global-batch", 1, 1 << 24);
@@ -39,6 +43,7 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
 
 void add_plan_options(cxxopts::Options& options) {
   auto text = [] { return cxxopts::value<std::string>(); };
+  // clang-format off
   options.add_options()
       ("model", "model file (models/*.json)", text())
       ("hardware", "hardware profile (hardware_profiles/*.json)", text())
@@ -56,6 +61,7 @@ void add_plan_options(cxxopts::Options& options) {
       ("seq-len", "tokens of a sequence", text())
       ("micro-batch", "sequences of a micro-batch", text()->default_value("1"))
       ("global-batch", "sequences of a step, over all devices", text());
+  // clang-format on
 }
 
 Plan plan_of(cxxopts::ParseResult const& parsed) {
@@ -73,8 +79,9 @@ Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan) {
   int const needed = (plan.world_size() + devices - 1) / devices;
   cluster.nodes = parsed.count("nodes") > 0 ? static_cast<int>(whole_number(parsed, "nodes", 1, 100'000)) : needed;
   if (cluster.nodes < needed)
-    throw InputError(fmt::format("--nodes {}: the plan has tp * pp * dp = {} ranks and needs at least {} nodes of {} devices",
-                                 cluster.nodes, plan.world_size(), needed, devices));
+    throw InputError(
+        fmt::format("--nodes {}: the plan has tp * pp * dp = {} ranks and needs at least {} nodes of {} devices",
+                    cluster.nodes, plan.world_size(), needed, devices));
   return cluster;
 }
 

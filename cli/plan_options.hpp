@@ -28,7 +28,8 @@ Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan);
 void refuse_illegal(Model const& model, Plan const& plan);
 
 template <class T, std::size_t N>
-T choice(cxxopts::ParseResult const& parsed, std::string const& name, std::array<std::pair<char const*, T>, N> const& values) {
+T choice(cxxopts::ParseResult const& parsed, std::string const& name,
+         std::array<std::pair<char const*, T>, N> const& values) {
   auto const text = parsed[name].as<std::string>();
   std::string valid;
   for (auto const& [known, value] : values) {

@@ -1,7 +1,7 @@
+#include "planner/simulate.hpp"
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
 #include "model/read_model.hpp"
-#include "planner/simulate.hpp"
 #include "program/compile.hpp"
 #include "program/verifier.hpp"
 
@@ -53,6 +53,7 @@ int run_simulate(std::vector<std::string> const& arguments) {
   cxxopts::Options options("foreplan simulate", "Predicts one plan: step time, where it goes, memory.");
   auto text = [] { return cxxopts::value<std::string>(); };
   add_plan_options(options);
+  // clang-format off
   options.add_options()
       ("engine", "fast or simgrid", text()->default_value("fast"))
       ("segments", "runs of layers as one item, not kernel by kernel")
@@ -62,6 +63,7 @@ int run_simulate(std::vector<std::string> const& arguments) {
       ("headroom", "share of the memory that must stay free", text()->default_value("14 %"))
       ("trace", "also write a trace for Perfetto and HolisticTraceAnalysis: a file, or a folder for a file a stage", text())
       ("json", "print JSON");
+  // clang-format on
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;

@@ -1,5 +1,6 @@
 #include "planner/search.hpp"
 
+#include "planner/bounds.hpp"
 #include "planner/search_space.hpp"
 
 #include <algorithm>
@@ -21,42 +22,52 @@ Bytes least_memory(Model const& model, Plan const& plan) {
   return Bytes(parameters * (2 + gradient + 12 / shards));
 }
 
-Candidate evaluate(SearchRequest const& request, Plan const& plan) {
-  Candidate candidate{plan, least_memory(request.model, plan), Fit::too_large, Seconds(0)};
+// Runs work(i) for all i below count, on the request's number of threads.
+template <class Work>
+void for_all(SearchRequest const& request, std::size_t count, Work const& work) {
+  std::atomic<std::size_t> next = 0;
+  auto run = [&] {
+    for (std::size_t i = next++; i < count; i = next++)
+      work(i);
+  };
+  unsigned const threads = request.threads > 0 ? request.threads : std::max(1U, std::thread::hardware_concurrency());
+  std::vector<std::jthread> workers;
+  for (unsigned t = 1; t < threads; ++t)
+    workers.emplace_back(run);
+  run();
+}
+
+// Tells how far the search is, from one thread at a time.
+class Reporter {
+public:
+  Reporter(Progress const& progress, std::size_t all) : progress_(progress), all_(all) {}
+
+  void done(std::size_t plans, Seconds step = Seconds(0)) {
+    if (!progress_)
+      return;
+    std::lock_guard const lock(reporting_);
+    done_ += plans;
+    if (step > Seconds(0) && (best_ == Seconds(0) || step < best_))
+      best_ = step;
+    progress_(done_, all_, best_);
+  }
+
+private:
+  Progress const& progress_;
+  std::size_t all_;
+  std::mutex reporting_;
+  std::size_t done_ = 0;
+  Seconds best_;
+};
+
+Candidate with_memory(SearchRequest const& request, Plan const& plan) {
+  Candidate candidate{plan, least_memory(request.model, plan), Fit::too_large, Seconds(0), Seconds(0)};
   Bytes const usable = usable_memory(request.cluster.profile);
   if (candidate.peak > usable)
     return candidate;
   candidate.peak = peak_memory(request.model, plan);
   candidate.fit = fit_of(candidate.peak, usable, request.headroom);
-  if (candidate.fit != Fit::too_large)
-    candidate.step = step_time(request.model, plan, request.cluster);
   return candidate;
-}
-
-std::vector<Candidate> evaluate_all(SearchRequest const& request, std::vector<Plan> const& plans, Progress const& progress) {
-  std::vector<Candidate> candidates(plans.size());
-  std::atomic<std::size_t> next = 0;
-  std::mutex reporting;
-  std::size_t done = 0;
-  Seconds best(0);
-  auto work = [&] {
-    for (std::size_t i = next++; i < plans.size(); i = next++) {
-      candidates[i] = evaluate(request, plans[i]);
-      if (!progress)
-        continue;
-      std::lock_guard const lock(reporting);
-      if (candidates[i].fit == Fit::fits && (best == Seconds(0) || candidates[i].step < best))
-        best = candidates[i].step;
-      progress(++done, plans.size(), best);
-    }
-  };
-  unsigned const threads = request.threads > 0 ? request.threads : std::max(1U, std::thread::hardware_concurrency());
-  std::vector<std::jthread> workers;
-  for (unsigned t = 1; t < threads; ++t)
-    workers.emplace_back(work);
-  work();
-  workers.clear();
-  return candidates;
 }
 
 bool faster(Candidate const& a, Candidate const& b) { return a.step < b.step; }
@@ -72,28 +83,73 @@ std::vector<Report> run_finalists(SearchRequest const& request, std::vector<Cand
 
 } // namespace
 
+namespace {
+
+// The candidates that fit as asked, by their lower bounds; those beyond the `keep` best are left out when no bound says
+// that they could be among these. Waves of a fixed size, so that the answer does not depend on the number of threads.
+std::vector<Candidate> time_best(SearchRequest const& request, std::vector<Candidate> candidates, std::size_t keep,
+                                 Reporter& reporter) {
+  constexpr std::size_t wave = 16;
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](Candidate const& a, Candidate const& b) { return a.bound < b.bound; });
+  std::vector<Candidate> timed;
+  for (std::size_t first = 0; first < candidates.size(); first += wave) {
+    if (timed.size() >= keep && candidates[first].bound >= timed[keep - 1].step) {
+      reporter.done(candidates.size() - first);
+      break;
+    }
+    std::size_t const count = std::min(wave, candidates.size() - first);
+    for_all(request, count, [&](std::size_t i) {
+      Candidate& candidate = candidates[first + i];
+      candidate.step = step_time(request.model, candidate.plan, request.cluster);
+      reporter.done(1, candidate.step);
+    });
+    timed.insert(timed.end(), candidates.begin() + static_cast<std::ptrdiff_t>(first),
+                 candidates.begin() + static_cast<std::ptrdiff_t>(first + count));
+    std::stable_sort(timed.begin(), timed.end(), faster);
+  }
+  return timed;
+}
+
+} // namespace
+
 SearchResult search(SearchRequest const& request, Progress const& progress) {
   SearchSpace const space = search_space(request.model, request.cluster.devices(), request.cluster.profile.node.devices,
                                          request.sequence_length, request.global_batch);
   SearchResult result;
   result.enumerated = space.enumerated;
   result.legal = static_cast<std::int64_t>(space.plans.size());
-  std::optional<Candidate> least;
-  for (Candidate const& candidate : evaluate_all(request, space.plans, progress)) {
-    if (candidate.fit == Fit::fits)
-      result.ranked.push_back(candidate);
-    else if (candidate.fit == Fit::borderline)
-      result.borderline.push_back(candidate);
-    else
+  Reporter reporter(progress, space.plans.size());
+
+  // Memory first: it needs no engine.
+  std::vector<Candidate> candidates(space.plans.size());
+  for_all(request, space.plans.size(), [&](std::size_t i) {
+    candidates[i] = with_memory(request, space.plans[i]);
+    if (candidates[i].fit == Fit::too_large)
+      reporter.done(1);
+  });
+
+  // Then the time of what fits, where a bound does not say that it is too long.
+  LowerBound bound(request.model, request.cluster);
+  std::vector<Candidate> fitting, borderline;
+  Candidate const* least = nullptr;
+  for (Candidate& candidate : candidates) {
+    if (least == nullptr || candidate.peak < least->peak)
+      least = &candidate;
+    if (candidate.fit == Fit::too_large) {
       ++result.too_large;
-    if (!least || candidate.peak < least->peak)
-      least = candidate;
+      continue;
+    }
+    candidate.bound = bound(candidate.plan);
+    (candidate.fit == Fit::fits ? fitting : borderline).push_back(candidate);
   }
-  std::stable_sort(result.ranked.begin(), result.ranked.end(), faster);
-  std::stable_sort(result.borderline.begin(), result.borderline.end(), faster);
-  if (result.ranked.empty() && result.borderline.empty() && least) {
-    least->peak = peak_memory(request.model, least->plan);
-    result.nearest_miss = least;
+  result.fit = static_cast<std::int64_t>(fitting.size());
+  result.lack_headroom = static_cast<std::int64_t>(borderline.size());
+  result.ranked = time_best(request, std::move(fitting), request.keep, reporter);
+  result.borderline = time_best(request, std::move(borderline), std::min<std::size_t>(request.keep, 3), reporter);
+  if (result.ranked.empty() && result.borderline.empty() && least != nullptr) {
+    result.nearest_miss = *least;
+    result.nearest_miss->peak = peak_memory(request.model, least->plan);
   }
   result.finalists = run_finalists(request, result.ranked);
   return result;

@@ -1,5 +1,6 @@
 // The search for the best plan: every legal plan is looked at. Memory first; what fits is timed by the fast engine on
-// segments; the best are run again on SimGrid, kernel by kernel.
+// segments, in the order of its lower bound, until no bound is below the last of the plans to keep: their order is proven
+// for that engine, not sampled. The best are run again on SimGrid, kernel by kernel.
 #pragma once
 
 #include "planner/simulate.hpp"
@@ -17,24 +18,28 @@ struct SearchRequest {
   std::int64_t global_batch = 0;
   double headroom = 0.14;
   int finalists = 3;
-  unsigned threads = 0; // 0: as many as the machine has
+  std::size_t keep = 10; // plans whose order must be proven
+  unsigned threads = 0;  // 0: as many as the machine has
 };
 
 struct Candidate {
   Plan plan;
   Bytes peak;
   Fit fit = Fit::too_large;
-  Seconds step; // nought: not timed, as it does not fit
+  Seconds bound; // no step is faster
+  Seconds step;  // nought: not timed
 };
 
 struct SearchResult {
   std::int64_t enumerated = 0; // combinations
   std::int64_t legal = 0;
   std::int64_t too_large = 0;
-  std::vector<Candidate> ranked;          // that fit, fastest first
-  std::vector<Candidate> borderline;      // that lack headroom, fastest first
-  std::optional<Candidate> nearest_miss;  // when none fits: the one that needs least
-  std::vector<Report> finalists;          // of `ranked`, on SimGrid, fastest first
+  std::int64_t fit = 0;
+  std::int64_t lack_headroom = 0;
+  std::vector<Candidate> ranked;     // that fit and were timed, fastest first; the first `keep` are the fastest of all
+  std::vector<Candidate> borderline; // that lack headroom, likewise (the first 3)
+  std::optional<Candidate> nearest_miss; // when none fits: the one that needs least
+  std::vector<Report> finalists;         // of `ranked`, on SimGrid, fastest first
 };
 
 // `progress` is called now and then, from one thread at a time, with plans done, plans in all and the best step so far.

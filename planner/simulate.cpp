@@ -62,7 +62,11 @@ void add(Breakdown& sum, Breakdown const& part, double weight) {
 void report_memory(Report& report, Program const& program) {
   for (StageProgram const& stage : program.stages) {
     StageMemory const memory = memory_of(program, stage);
-    report.stages.push_back({stage.stage, layers_text(program.model, stage), {}, memory.persistent, memory.peak.use,
+    report.stages.push_back({stage.stage,
+                             layers_text(program.model, stage),
+                             {},
+                             memory.persistent,
+                             memory.peak.use,
                              moment_text(stage, memory.peak)});
     report.peak_memory = std::max(report.peak_memory, Bytes(static_cast<double>(memory.peak.use.total())));
   }
@@ -88,11 +92,13 @@ Plan with_micro_batches(Plan plan, std::int64_t m) {
   return plan;
 }
 
-// Micro-batches that fill every stage's pipeline to its peak: those in flight, in whole groups of pp.
+// Micro-batches that fill every stage's pipeline to its peak: those in flight and one more; with v chunks in whole groups
+// of pp, of which less than 2 pp are in flight (2 (pp - 1) + (v - 1) pp + 1 chunks).
 std::int64_t enough_micro_batches(Plan const& plan) {
   if (plan.schedule == Schedule::gpipe)
     return plan.micro_batches(); // all are in flight
-  return std::min<std::int64_t>(plan.micro_batches(), static_cast<std::int64_t>(plan.chunks > 1 ? 3 : 1) * plan.pp + (plan.chunks > 1 ? 0 : 1));
+  std::int64_t const enough = plan.chunks > 1 ? 2 * plan.pp : plan.pp + 1;
+  return std::min(plan.micro_batches(), enough);
 }
 
 } // namespace
@@ -108,8 +114,9 @@ Fit fit_of(Bytes peak, Bytes usable, double headroom) {
 Simulation run_plan(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options) {
   Simulation simulation;
   simulation.program = std::make_unique<Program const>(compile(model, plan));
-  simulation.folding = fold(*simulation.program, cluster,
-                            {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
+  simulation.folding = fold(
+      *simulation.program, cluster,
+      {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
   simulation.timeline = run(simulation.folding.program, options.engine);
   return simulation;
 }
@@ -124,7 +131,8 @@ Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateO
   report.devices = plan.world_size();
   report.plan = plan;
   report.engine = fmt::format("{}, {}{}", options.engine == Engine::simgrid ? "SimGrid" : "fast engine",
-                              options.segments ? "on segments" : "kernel by kernel", options.unfold ? ", unfolded" : "");
+                              options.segments ? "on segments" : "kernel by kernel",
+                              options.unfold ? ", unfolded" : "");
   report.items = simulation.timeline.items;
   report.step = simulation.timeline.step;
   report.tokens_per_second = static_cast<double>(plan.global_batch * plan.sequence_length) / report.step.value();
@@ -165,12 +173,19 @@ void write_trace(std::ostream& out, Simulation const& simulation, Cluster const&
         }
     ranks.push_back(trace_of(*simulation.program, folding, simulation.timeline, slowest));
   }
-  write_chrome_trace(out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()},
-                     ranks);
+  write_chrome_trace(
+      out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()}, ranks);
 }
 
 Bytes peak_memory(Model const& model, Plan const& plan) {
-  Program const program = compile(model, with_micro_batches(plan, enough_micro_batches(plan)));
+  // The fullest stage is the first (embedding, most micro-batches in flight), the second (most blocks after it) or the
+  // last (head and logits): from the second on, neither blocks nor micro-batches in flight grow.
+  std::vector<int> stages{0};
+  if (plan.pp > 2)
+    stages.push_back(1);
+  if (plan.pp > 1)
+    stages.push_back(plan.pp - 1);
+  Program const program = compile_stages(model, with_micro_batches(plan, enough_micro_batches(plan)), stages);
   std::int64_t peak = 0;
   for (StageProgram const& stage : program.stages)
     peak = std::max(peak, memory_of(program, stage).peak.use.total());
@@ -180,8 +195,9 @@ Bytes peak_memory(Model const& model, Plan const& plan) {
 Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions const& options) {
   auto time_with = [&](std::int64_t m) {
     Program const program = compile(model, with_micro_batches(plan, m));
-    Folding const folding = fold(program, cluster,
-                                 {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
+    Folding const folding = fold(
+        program, cluster,
+        {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
     return run(folding.program, options.engine, {.keep_entries = false}).step;
   };
   std::int64_t const m = plan.micro_batches(), few = 2 * plan.pp * plan.chunks, many = 2 * few;

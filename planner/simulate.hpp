@@ -15,8 +15,8 @@ enum class Engine { fast, simgrid };
 
 struct SimulateOptions {
   Engine engine = Engine::fast;
-  bool segments = true;   // runs of layers as one item; without: kernel by kernel
-  bool unfold = false;    // every rank, not one of each class
+  bool segments = true; // runs of layers as one item; without: kernel by kernel
+  bool unfold = false;  // every rank, not one of each class
   bool interference = true;
   double headroom = 0.14; // share of the usable memory that must stay free, or the plan is borderline
 };

@@ -2,7 +2,9 @@
 // hardware_profiles/*.json by read_profile()) and how many nodes of it.
 #pragma once
 
+#include "cluster/collective_parameters.hpp"
 #include "cluster/evidence.hpp"
+#include "cluster/kernel_parameters.hpp"
 #include "units/ids.hpp"
 #include "units/quantity.hpp"
 
@@ -62,7 +64,7 @@ enum class FabricKind : std::uint8_t { infiniband, roce, efa };
 struct Fabric {
   FabricKind kind = FabricKind::infiniband;
   bool rails = false;          // NIC i of every node of a unit hangs from leaf i; else all NICs of a node from one leaf
-  int nodes_per_leaf = 0;      // nodes of a unit: those whose NICs hang from the same leaf switches
+  int nodes_per_leaf = 0;      // nodes of a unit: their NICs hang from the same leaf switches; 0: those of all nodes do
   double oversubscription = 1; // of a leaf: bandwidth of the NICs below it over that of its links to spines
   Seconds leaf_latency;        // NIC to NIC through one leaf switch
   Seconds spine_latency;       // NIC to NIC through leaf, spine, leaf
@@ -91,8 +93,10 @@ struct HardwareProfile {
   Seconds collective_base;            // fixed part of a collective
   int collective_multiprocessors = 0; // SMs that a running collective takes
   Bytes reserved;                     // context, libraries, communicators: not usable by tensors
+  std::optional<CollectiveModel> collectives; // none: rings at the efficiencies of scale-up and network
   std::optional<Fabric> fabric;       // none: non-blocking between all NICs
   double device_hour_price = 0;       // US dollars; optional: 0
+  std::optional<KernelParameters> kernels; // none: one efficiency a class of kernels
   std::vector<Source> sources;        // of every number, in the file's order
 };
 

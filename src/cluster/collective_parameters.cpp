@@ -12,7 +12,7 @@ std::string_view to_string(CollectiveLibrary library) { return library == Collec
 std::string_view to_string(ScaleUpTopology topology) {
   switch (topology) {
     case ScaleUpTopology::switched: return "switched";
-    case ScaleUpTopology::mesh: return "mesh";
+    case ScaleUpTopology::full_mesh: return "full_mesh";
     case ScaleUpTopology::hybrid_cube_mesh: return "hybrid_cube_mesh";
   }
   return "?";
@@ -61,8 +61,26 @@ CollectiveValues collective_priors(CollectiveLibrary library) {
 
 std::array<double, collective::count> const& collective_prior_widths() {
   static constexpr std::array<double, collective::count> widths{0.5, 0.5, 0.5, 0.1, 0.2, 0.2, 0.5,
-                                                                1.0, 0.2, 0.7, 0.7, 0.1, 0.3};
+                                                                1.0, 0.2, 0.4, 0.4, 0.1, 0.3};
   return widths;
+}
+
+// Times within a factor of 4 of the library's table; rates between a third of the prior and the line rate.
+std::array<CollectiveRange, collective::count> const& collective_ranges() {
+  static constexpr std::array<CollectiveRange, collective::count> ranges{{{4, 4},
+                                                                          {4, 4},
+                                                                          {4, 4},
+                                                                          {2, 1.25},
+                                                                          {2, 1.3},
+                                                                          {2, 1.5},
+                                                                          {4, 4},
+                                                                          {64, 64},
+                                                                          {3, 1.05},
+                                                                          {4, 4},
+                                                                          {4, 4},
+                                                                          {2, 1.1},
+                                                                          {3, 1.1}}};
+  return ranges;
 }
 
 namespace {
@@ -102,7 +120,7 @@ CollectiveModel read_collective_model(JsonReader const& reader, std::vector<Sour
       {{"nccl", CollectiveLibrary::nccl}, {"rccl", CollectiveLibrary::rccl}});
   model.topology = reader["topology"].choice<ScaleUpTopology>(
       {{"switched", ScaleUpTopology::switched},
-       {"mesh", ScaleUpTopology::mesh},
+       {"full_mesh", ScaleUpTopology::full_mesh},
        {"hybrid_cube_mesh", ScaleUpTopology::hybrid_cube_mesh}});
   Evidence const kind = reader["kind"].choice<Evidence>(
       {{"datasheet", Evidence::datasheet}, {"fitted", Evidence::fitted}, {"measured", Evidence::measured}});

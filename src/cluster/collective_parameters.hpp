@@ -17,9 +17,9 @@ class JsonReader;
 
 enum class CollectiveLibrary : std::uint8_t { nccl, rccl };
 
-// How the devices of a node are joined. switched: every device has a port into a switch. mesh: one link to every other
+// How the devices of a node are joined. switched: every device has a port into a switch. full_mesh: one link to every other
 // device (xGMI), so that a group of n devices uses n - 1 of them. hybrid_cube_mesh: the eight V100 of a DGX-1.
-enum class ScaleUpTopology : std::uint8_t { switched, mesh, hybrid_cube_mesh };
+enum class ScaleUpTopology : std::uint8_t { switched, full_mesh, hybrid_cube_mesh };
 
 enum class CollectiveOp : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_receive };
 
@@ -60,8 +60,13 @@ using CollectiveValues = std::array<double, collective::count>;
 std::array<CollectiveParameter, collective::count> const& collective_parameters();
 // The values with which the library's own tables start.
 CollectiveValues collective_priors(CollectiveLibrary library);
-// Standard deviation of the prior, of the logarithm.
+// Standard deviation of the prior, of the logarithm; and how far a fit may go: up to this factor below and above.
 std::array<double, collective::count> const& collective_prior_widths();
+struct CollectiveRange {
+  double below = 4;
+  double above = 4;
+};
+std::array<CollectiveRange, collective::count> const& collective_ranges();
 
 // Measured curves that a prediction leans on: the mean of log(measured / modelled) of one group shape.
 struct CollectiveResidual {

@@ -19,7 +19,7 @@ int leaf_of(Cluster const& cluster, int nic) {
     return -1;
   Fabric const& fabric = *cluster.profile.fabric;
   int const nics = cluster.profile.node.nics;
-  int const unit = nic / nics / fabric.nodes_per_leaf;
+  int const unit = fabric.nodes_per_leaf > 0 ? nic / nics / fabric.nodes_per_leaf : 0;
   return fabric.rails ? unit * nics + nic % nics : unit;
 }
 
@@ -100,12 +100,21 @@ bool is_inside_node(Link::Kind kind) {
   return kind == Link::Kind::scale_up_out || kind == Link::Kind::scale_up_in || kind == Link::Kind::mesh;
 }
 
+// What flows reach: the fastest of the measured collectives, where there are some.
+double share_of_line_rate(HardwareProfile const& profile, Link::Kind kind) {
+  bool const inside = is_inside_node(kind);
+  double const given = inside ? profile.efficiency.scale_up : profile.efficiency.network;
+  if (!profile.collectives)
+    return given;
+  CollectiveValues const& values = profile.collectives->values;
+  return inside ? std::max({given, values[collective::ring], values[collective::point_to_point], values[collective::multicast]})
+                : std::max({given, values[collective::network], values[collective::network_all_to_all]});
+}
+
 } // namespace
 
 BytesPerSecond capacity(Cluster const& cluster, Link link) {
-  Efficiencies const& efficiency = cluster.profile.efficiency;
-  return line_rate(cluster, link.kind) * (is_inside_node(link.kind) ? efficiency.scale_up : efficiency.network) *
-         exception_speed(cluster, link);
+  return line_rate(cluster, link.kind) * share_of_line_rate(cluster.profile, link.kind) * exception_speed(cluster, link);
 }
 
 double compute_speed(Cluster const& cluster, Rank device) {

@@ -106,8 +106,10 @@ Fabric read_fabric(JsonReader const& reader, std::vector<Source>& sources) {
   fabric.kind = reader["kind"].choice<FabricKind>(
       {{"infiniband", FabricKind::infiniband}, {"roce", FabricKind::roce}, {"efa", FabricKind::efa}});
   fabric.rails = reader["rails"].boolean();
-  fabric.nodes_per_leaf = read_count(reader["nodes_per_leaf"], 1 << 20, sources);
+  read_if_given(reader, "nodes_per_leaf", fabric.nodes_per_leaf, 1 << 20, sources);
   fabric.oversubscription = value_of(reader["oversubscription"], sources).number(1, 1000);
+  if (fabric.oversubscription > 1 && fabric.nodes_per_leaf == 0)
+    reader["oversubscription"]["value"].fail("needs nodes_per_leaf: what it is that shares the links to the spines");
   read_if_given(reader, "leaf_latency", fabric.leaf_latency, sources);
   read_if_given(reader, "spine_latency", fabric.spine_latency, sources);
   return fabric;
@@ -151,7 +153,7 @@ HardwareProfile read_profile(std::string const& path) {
 }
 
 HardwareProfile read_profile(JsonReader const& reader) {
-  reader.expect_keys({"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads"});
+  reader.expect_keys({"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives"});
   HardwareProfile profile;
   std::vector<Source>& sources = profile.sources;
   profile.name = reader["name"].text();
@@ -161,6 +163,8 @@ HardwareProfile read_profile(JsonReader const& reader) {
     profile.fabric = read_fabric(*fabric, sources);
   read_if_given(reader, "device_hour_price", profile.device_hour_price, 1e6, sources);
   profile.efficiency = read_efficiencies(reader["efficiency"], sources);
+  if (auto const kernels = reader.find("kernels"))
+    profile.kernels = read_kernel_parameters(*kernels, sources);
 
   JsonReader overheads = reader["overheads"];
   overheads.expect_keys({"kernel_fixed", "issue", "collective_base", "collective_multiprocessors", "reserved"});
@@ -173,6 +177,8 @@ HardwareProfile read_profile(JsonReader const& reader) {
   profile.reserved = reserved.quantity<Bytes>();
   if (profile.reserved >= profile.chip.memory)
     reserved.fail("must be less than chip.memory");
+  if (auto const collectives = reader.find("collectives"))
+    profile.collectives = read_collective_model(*collectives, sources);
   return profile;
 }
 

@@ -2,6 +2,7 @@
 
 #include "engine/partition.hpp"
 #include "engine/segment.hpp"
+#include "timing/collectives/demand.hpp"
 #include "timing/kernels.hpp"
 
 #include <fmt/format.h>
@@ -17,7 +18,8 @@ namespace {
 class Folder {
 public:
   Folder(Program const& program, Cluster const& cluster, FoldOptions options)
-      : program_(program), cluster_(cluster), options_(options), partition_(partition(program, cluster, options.unfold)) {}
+      : program_(program), cluster_(cluster), options_(options),
+        partition_(partition(program, cluster, options.unfold)) {}
 
   Folding run() {
     find_representatives();
@@ -49,7 +51,7 @@ private:
     for (std::size_t i = partition_.links.size(); i-- > 0;) {
       Link const link = partition_.links[i];
       result_.program.links[at(partition_.link_class[i])] = {fmt::format("{} {}", to_string(link.kind), link.index),
-                                                            capacity(cluster_, link)};
+                                                             capacity(cluster_, link)};
     }
   }
 
@@ -111,8 +113,9 @@ private:
       return fmt::format("{}{} of {} ranks", to_string(group->axes), group->pipeline_ends ? " ends" : "",
                          instance.layout.members);
     Channel const& channel = std::get<Channel>(instance.what);
-    return fmt::format("{} from stage {} to {}", channel.what == Channel::What::activation ? "activations" : "gradients",
-                       channel.from.value(), channel.to.value());
+    return fmt::format("{} from stage {} to {}",
+                       channel.what == Channel::What::activation ? "activations" : "gradients", channel.from.value(),
+                       channel.to.value());
   }
 
   // ------------------------------------------------------------------------------------------------------ one rank class
@@ -232,8 +235,9 @@ private:
   std::int32_t op_block(Op const& op) {
     auto const alike = [&](std::pair<Op const*, std::int32_t> const& known) {
       Op const& other = *known.first;
-      return other.kind == op.kind && other.stream == op.stream && other.reads == op.reads && other.writes == op.writes &&
-             other.host_sync == op.host_sync && other.group == op.group && other.channel == op.channel;
+      return other.kind == op.kind && other.stream == op.stream && other.reads == op.reads &&
+             other.writes == op.writes && other.host_sync == op.host_sync && other.group == op.group &&
+             other.channel == op.channel;
     };
     if (auto const found = std::find_if(op_blocks_.begin(), op_blocks_.end(), alike); found != op_blocks_.end())
       return found->second;
@@ -269,8 +273,9 @@ private:
     Item item;
     item.stream = static_cast<std::uint8_t>(op.stream);
     item.demand = static_cast<std::int32_t>(result_.program.demands.size());
-    result_.program.demands.push_back(is_communication(op.kind) ? communication_demand(op, operands, item)
-                                                                : kernel_demand(op, operands, cluster_.profile, speed_));
+    result_.program.demands.push_back(is_communication(op.kind)
+                                          ? communication_demand(op, operands, item)
+                                          : kernel_demand(op, operands, cluster_.profile, speed_));
     if (!options_.interference)
       result_.program.demands.back().sm_share = result_.program.demands.back().memory_bandwidth_share = 0;
     return item;
@@ -293,8 +298,8 @@ private:
       return {Seconds(0), Seconds(0), ComputeDemand{}, 0, 0, Evidence::datasheet};
     item.communicator = instance.class_index;
     Demand demand = is_collective(op.kind)
-                        ? ring_demand(op, operands, cluster_, instance.layout, instance.unit_rate)
-                        : transfer_demand(op, operands, cluster_, instance.same_node, instance.unit_rate);
+                        ? collective_demand(op, operands, cluster_, instance.layout, instance.unit_rate)
+                        : point_to_point_demand(op, operands, cluster_, instance.same_node, instance.unit_rate);
     std::get<TransferDemand>(demand.device).phases[0].flows[0].links = links_of_[at(instance.class_index)];
     return demand;
   }

@@ -137,8 +137,14 @@ private:
     join(position(self), found->second);
     if (!is_new)
       return;
-    CommunicatorInstance communicator{.what = group, .stream = stream, .layout = {}, .same_node = false, .unit_rate = {}, .members = {},
-                                      .links = {}, .class_index = 0};
+    CommunicatorInstance communicator{.what = group,
+                                      .stream = stream,
+                                      .layout = {},
+                                      .same_node = false,
+                                      .unit_rate = {},
+                                      .members = {},
+                                      .links = {},
+                                      .class_index = 0};
     std::vector<Rank> const members = members_of(group, self);
     communicator.layout = layout_of_group(group, members);
     for (std::size_t i = 0; i < members.size();) {
@@ -181,8 +187,14 @@ private:
     join(position(self), found->second);
     if (!is_new)
       return;
-    CommunicatorInstance communicator{.what = channel, .stream = Stream::compute, .layout = {2, 1, 1}, .same_node = false, .unit_rate = {},
-                                      .members = {position(from), position(to)}, .links = {}, .class_index = 0};
+    CommunicatorInstance communicator{.what = channel,
+                                      .stream = Stream::compute,
+                                      .layout = {2, 1, 1},
+                                      .same_node = false,
+                                      .unit_rate = {},
+                                      .members = {position(from), position(to)},
+                                      .links = {},
+                                      .class_index = 0};
     Rank const sender = rank_at(plan_, from), receiver = rank_at(plan_, to);
     communicator.same_node = node_of(cluster_, sender) == node_of(cluster_, receiver);
     add_links(communicator, transfer_links(cluster_, sender, receiver));
@@ -222,14 +234,17 @@ std::uint64_t colour_of(CommunicatorInstance const& c) {
   colour = mix(colour, static_cast<std::uint64_t>(c.layout.fewest_on_a_node));
   colour = mix(colour, bits(c.unit_rate.value()));
   if (Group const* group = std::get_if<Group>(&c.what))
-    return mix(mix(colour, static_cast<std::uint64_t>(c.stream)), 2ULL * group->axes.bits() + (group->pipeline_ends ? 1 : 0));
+    return mix(mix(colour, static_cast<std::uint64_t>(c.stream)),
+               2ULL * group->axes.bits() + (group->pipeline_ends ? 1 : 0));
   Channel const& channel = std::get<Channel>(c.what);
   colour = mix(colour, 1000 + static_cast<std::uint64_t>(channel.what) + (c.same_node ? 2 : 0));
   colour = mix(colour, static_cast<std::uint64_t>(channel.from.value()));
   return mix(colour, static_cast<std::uint64_t>(channel.to.value()));
 }
 
-std::size_t distinct(Colours const& colours) { return std::unordered_set<std::uint64_t>(colours.begin(), colours.end()).size(); }
+std::size_t distinct(Colours const& colours) {
+  return std::unordered_set<std::uint64_t>(colours.begin(), colours.end()).size();
+}
 
 // Numbers the colours in order of first appearance.
 int number(Colours const& colours, std::vector<std::int32_t>& classes) {

@@ -16,11 +16,11 @@ namespace foreplan {
 
 struct CommunicatorInstance {
   std::variant<Group, Channel> what;
-  Stream stream = Stream::tp;          // of a group: a group that works on two streams has two communicators
+  Stream stream = Stream::tp; // of a group: a group that works on two streams has two communicators
   GroupLayout layout;
-  bool same_node = false;              // of a channel's two ends
-  BytesPerSecond unit_rate;            // what its links allow when nothing else runs
-  std::vector<std::int32_t> members;   // positions in Partition::ranks of those that are there
+  bool same_node = false;                                   // of a channel's two ends
+  BytesPerSecond unit_rate;                                 // what its links allow when nothing else runs
+  std::vector<std::int32_t> members;                        // positions in Partition::ranks of those that are there
   std::vector<std::pair<std::int32_t, std::int32_t>> links; // position in Partition::links, multiplicity
   std::int32_t class_index = 0;
 };
@@ -30,7 +30,7 @@ struct CommunicatorInstance {
 struct Partition {
   int dp_period = 1;
   std::vector<Rank> ranks;
-  std::vector<std::int32_t> rank_class;                        // by position in ranks
+  std::vector<std::int32_t> rank_class;                         // by position in ranks
   std::vector<std::vector<std::int32_t>> communicators_of_rank; // by position in ranks: positions in communicators
   std::vector<CommunicatorInstance> communicators;
   std::vector<Link> links;

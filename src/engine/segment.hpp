@@ -8,13 +8,13 @@
 namespace foreplan {
 
 struct Segment {
-  Seconds device;         // D: when the host is far ahead
-  Seconds host;           // H
-  Seconds cold;           // C: when device and host are both free at the start
-  double busy_bandwidth = 0;       // memory-bandwidth share times seconds
-  double busy_multiprocessors = 0; // SM share times seconds: of its transfers
+  Seconds device;                   // D: when the host is far ahead
+  Seconds host;                     // H
+  Seconds cold;                     // C: when device and host are both free at the start
+  double busy_bandwidth = 0;        // memory-bandwidth share times seconds
+  double busy_multiprocessors = 0;  // SM share times seconds: of its transfers
   std::array<Seconds, 4> compute{}; // device seconds by KernelClass
-  Seconds exposed_tp;     // of D, not under compute
+  Seconds exposed_tp;               // of D, not under compute
   Seconds hidden_tp;
 };
 

@@ -13,24 +13,27 @@ namespace foreplan {
 enum class Schedule { gpipe, one_f_one_b, interleaved };
 enum class Recompute { none, selective, full };
 enum class DType : std::uint8_t { bf16, fp16, fp32, int32, uint8 };
-enum class Attention { fused, unfused };  // flash attention, or scores, softmax and context as kernels of their own
-enum class P2p { synchronous, overlapped }; // the next slot waits for a send at once, or only before its buffer is reused
+enum class Attention { fused, unfused }; // flash attention, or scores, softmax and context as kernels of their own
+enum class P2p {
+  synchronous,
+  overlapped
+}; // the next slot waits for a send at once, or only before its buffer is reused
 
 struct Plan {
   int tp = 1;
   int pp = 1;
   int dp = 1;
-  int chunks = 1;                    // v: model chunks per stage; > 1 needs Schedule::interleaved
+  int chunks = 1; // v: model chunks per stage; > 1 needs Schedule::interleaved
   bool sequence_parallel = false;
-  int zero_stage = 0;                // 0 or 1
+  int zero_stage = 0; // 0 or 1
   Schedule schedule = Schedule::one_f_one_b;
   Recompute recompute = Recompute::none;
-  int recompute_layers = -1;         // the first n blocks of every chunk are recomputed; -1: all
-  bool recompute_unused = false;     // also the ops whose results the backward does not need (Megatron-LM does)
+  int recompute_layers = -1;     // the first n blocks of every chunk are recomputed; -1: all
+  bool recompute_unused = false; // also the ops whose results the backward does not need (Megatron-LM does)
 
-  std::int64_t sequence_length = 0;  // s, tokens
-  std::int64_t micro_batch = 1;      // b, sequences
-  std::int64_t global_batch = 0;     // sequences of one step over all data-parallel ranks
+  std::int64_t sequence_length = 0; // s, tokens
+  std::int64_t micro_batch = 1;     // b, sequences
+  std::int64_t global_batch = 0;    // sequences of one step over all data-parallel ranks
 
   DType parameter_dtype = DType::bf16;
   DType gradient_dtype = DType::fp32;  // of the accumulated gradients
@@ -43,7 +46,7 @@ struct Plan {
 
   [[nodiscard]] int world_size() const { return tp * pp * dp; }
   [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (micro_batch * dp); } // m, of one rank
-  [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; }            // T, of one micro-batch
+  [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; } // T, of one micro-batch
   friend bool operator==(Plan const&, Plan const&) = default;
 };
 

@@ -73,7 +73,8 @@ std::string_view unknown_part(Model const& model) {
 
 void check_model(Model const& model, Plan const& plan, Findings& findings) {
   if (std::string_view const part = unknown_part(model); !part.empty())
-    find(findings, "the model can be simulated", fmt::format("{} has {}, which cannot be simulated yet", model.name, part));
+    find(findings, "the model can be simulated",
+         fmt::format("{} has {}, which cannot be simulated yet", model.name, part));
   if (model.sliding_window && plan.sequence_length > model.sliding_window->tokens)
     find(findings, "sequence_length within the window",
          fmt::format("sequences of {} tokens exceed the model's attention window of {}, which cannot be simulated yet",

@@ -47,8 +47,10 @@ double flops(Op const& op, Operands const& o) {
     // sequences * heads * s * s elements, d deep; not halved
     case OpKind::attention_scores: return 2 * elements(o.writes[0]) * static_cast<double>(o.reads[0]->shape.back());
     case OpKind::attention_context: return 2 * elements(o.reads[0]) * static_cast<double>(o.reads[1]->shape.back());
-    case OpKind::attention_context_backward: return 4 * elements(o.reads[0]) * static_cast<double>(o.reads[1]->shape.back());
-    case OpKind::attention_scores_backward: return 4 * elements(o.reads[1]) * static_cast<double>(o.reads[0]->shape.back());
+    case OpKind::attention_context_backward:
+      return 4 * elements(o.reads[0]) * static_cast<double>(o.reads[1]->shape.back());
+    case OpKind::attention_scores_backward:
+      return 4 * elements(o.reads[1]) * static_cast<double>(o.reads[0]->shape.back());
     default: return 0;
   }
 }

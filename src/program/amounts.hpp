@@ -12,7 +12,8 @@ std::string_view to_string(KernelClass kernel_class);
 KernelClass kernel_class(OpKind kind); // none: communication, wait
 
 struct Amount {
-  Flops flops; // of matrix products, executed (causal attention: half of the square; its backward 2.5 times its forward)
+  Flops
+      flops; // of matrix products, executed (causal attention: half of the square; its backward 2.5 times its forward)
   Bytes bytes; // read and written
 };
 Amount amount_of(Op const& op, Operands const& operands);

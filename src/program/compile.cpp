@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 
 namespace foreplan {
 
@@ -51,7 +52,7 @@ constexpr StepPass step_passes[] = {
 // Runs passes: all but those skipped, each timed.
 class PassRunner {
 public:
-  PassRunner(std::vector<std::string> const& skip, std::vector<PassTime>* times) : skip_(skip), times_(times) {
+  PassRunner(std::vector<std::string> skip, std::vector<PassTime>* times) : skip_(std::move(skip)), times_(times) {
     if (times_ != nullptr)
       for (std::string& name : compile_passes())
         times_->push_back({std::move(name), Seconds(0)});
@@ -66,11 +67,13 @@ public:
     if (times_ == nullptr)
       return;
     Seconds const taken(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
-    std::find_if(times_->begin(), times_->end(), [&](PassTime const& time) { return time.name == pass.name; })->time += taken;
+    std::find_if(times_->begin(), times_->end(), [&](PassTime const& time) {
+      return time.name == pass.name;
+    })->time += taken;
   }
 
 private:
-  std::vector<std::string> const& skip_;
+  std::vector<std::string> skip_;
   std::vector<PassTime>* times_;
 };
 
@@ -89,8 +92,8 @@ int program_of(Model const& model, Plan const& plan, LayerRange chunk, int layer
   if (layer == model.layers + 1)
     return head_program;
   int const index_in_chunk = layer - std::max(chunk.first, 1);
-  bool const is_recomputed =
-      plan.recompute != Recompute::none && (plan.recompute_layers < 0 || index_in_chunk < plan.recompute_layers);
+  bool const is_recomputed = plan.recompute != Recompute::none &&
+                             (plan.recompute_layers < 0 || index_in_chunk < plan.recompute_layers);
   return is_recomputed ? recomputed_block_program : plain_block_program;
 }
 
@@ -110,8 +113,9 @@ StageProgram empty_stage(Program const& program, Stage stage) {
 
 } // namespace
 
-Program compile(Model const& model, Plan const& plan, std::vector<std::string> const& skip, std::vector<PassTime>* times) {
-  PassRunner const runner(skip, times);
+namespace {
+
+Program compile_with(Model const& model, Plan const& plan, std::vector<int> const& stages, PassRunner const& runner) {
   Program program;
   program.model = model;
   program.plan = plan;
@@ -121,13 +125,26 @@ Program compile(Model const& model, Plan const& plan, std::vector<std::string> c
       layer_program(block_layer(model, plan), plan, plan.recompute, runner),
       layer_program(head_layer(model, plan), plan, Recompute::none, runner),
   };
-  for (int s = 0; s < plan.pp; ++s) {
+  for (int s : stages) {
     StageProgram stage = empty_stage(program, Stage(s));
     for (StepPass const& pass : step_passes)
       runner.run(pass, program, stage);
     program.stages.push_back(std::move(stage));
   }
   return program;
+}
+
+} // namespace
+
+Program compile(Model const& model, Plan const& plan, std::vector<std::string> const& skip,
+                std::vector<PassTime>* times) {
+  std::vector<int> stages(static_cast<std::size_t>(plan.pp));
+  std::iota(stages.begin(), stages.end(), 0);
+  return compile_with(model, plan, stages, PassRunner(skip, times));
+}
+
+Program compile_stages(Model const& model, Plan const& plan, std::vector<int> const& stages) {
+  return compile_with(model, plan, stages, PassRunner({}, nullptr));
 }
 
 std::vector<std::string> compile_passes() {

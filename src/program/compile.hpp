@@ -19,6 +19,10 @@ struct PassTime {
 Program compile(Model const& model, Plan const& plan, std::vector<std::string> const& skip = {},
                 std::vector<PassTime>* times = nullptr);
 
+// Only some of the stages, in the order given: Program::stages then holds these alone. For what looks at one stage at a
+// time (memory); such a program cannot be run.
+Program compile_stages(Model const& model, Plan const& plan, std::vector<int> const& stages);
+
 // Names of the passes, in order.
 std::vector<std::string> compile_passes();
 

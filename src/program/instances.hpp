@@ -14,7 +14,7 @@ struct Instance {
   LayerProgram const* layer_program = nullptr; // nullptr: a step-level op
   int layer = -1;                              // of the model; -1: a step-level op
   MicroBatch micro_batch;
-  std::vector<std::int32_t> waits;             // positions of earlier instances
+  std::vector<std::int32_t> waits; // positions of earlier instances
 };
 
 std::vector<Instance> instances_of(Program const& program, StageProgram const& stage);

@@ -43,8 +43,7 @@ TensorId LayerBuilder::ids(std::string name, BufferRef::Scope scope, std::int64_
 }
 
 TensorId LayerBuilder::loss() {
-  Tensor tensor{
-      .name = "loss", .buffer = {BufferRef::Scope::stage, loss_buffer}, .shape = {1}, .dtype = DType::fp32};
+  Tensor tensor{.name = "loss", .buffer = {BufferRef::Scope::stage, loss_buffer}, .shape = {1}, .dtype = DType::fp32};
   tensor.placement[Axis::dp] = partial_sum;
   return add(std::move(tensor));
 }
@@ -52,8 +51,8 @@ TensorId LayerBuilder::loss() {
 ParameterTensors LayerBuilder::parameter(std::string name, std::vector<std::int64_t> shape, int split_dimension,
                                          bool tied) {
   auto const index = static_cast<std::int32_t>(program_.parameters.size());
-  Parameter parameter{.name = name, .shape = shape, .full_shape = shape, .placement = {}, .gradient_placement = {},
-                      .tied = tied};
+  Parameter parameter{
+      .name = name, .shape = shape, .full_shape = shape, .placement = {}, .gradient_placement = {}, .tied = tied};
   // Along pp every stage holds its own parameters; a tied matrix is held by both ends, each with its part of the sum.
   bool const on_both_ends = tied && plan_.pp > 1;
   parameter.placement[Axis::pp] = on_both_ends ? replicated : sharded(0);

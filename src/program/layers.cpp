@@ -79,7 +79,8 @@ Join make_join(LayerBuilder& layer, Model const& model, Plan const& plan, std::s
   if (model.biases)
     join.bias = layer.parameter(name + " bias", {model.hidden}, -1);
   if (model.dropout)
-    join.mask = layer.local(name + " dropout mask", {plan.tokens(), model.hidden}, DType::uint8, LayerBuilder::residual);
+    join.mask = layer.local(name + " dropout mask", {plan.tokens(), model.hidden}, DType::uint8,
+                            LayerBuilder::residual);
   return join;
 }
 
@@ -118,9 +119,9 @@ TensorId join_backward(LayerBuilder& layer, Model const& model, Plan const& plan
 // Tensors of the attention core that its backward needs.
 struct AttentionCore {
   TensorId qkv, o;
-  TensorId lse;                             // fused
-  TensorId probabilities, dropped;          // unfused
-  std::optional<TensorId> mask;             // unfused, with dropout
+  TensorId lse;                    // fused
+  TensorId probabilities, dropped; // unfused
+  std::optional<TensorId> mask;    // unfused, with dropout
 };
 
 AttentionCore attention_forward(LayerBuilder& layer, Model const& model, Plan const& plan, TensorId qkv, TensorId o) {
@@ -167,8 +168,9 @@ void attention_backward(LayerBuilder& layer, Model const& model, Plan const& pla
                          {dprobabilities});
   }
   TensorId const dscores = layer.local("d scores", shape, plan.parameter_dtype, by_head);
-  layer.input_gradient(OpKind::attention_softmax_backward, "softmax backward", {core.probabilities, dprobabilities},
-                       {dscores})
+  layer
+      .input_gradient(OpKind::attention_softmax_backward, "softmax backward", {core.probabilities, dprobabilities},
+                      {dscores})
       .scale = 1 / std::sqrt(static_cast<double>(model.head_size));
   layer.input_gradient(OpKind::attention_scores_backward, "scores backward", {core.qkv, dscores, dqkv}, {dqkv});
 }
@@ -187,8 +189,7 @@ LayerProgram embedding_layer(Model const& model, Plan const& plan) {
 
   // Each of the three ops below writes the layer's output if it is the last.
   bool const learned = model.positions == Positions::learned;
-  TensorId const words =
-      learned || model.dropout ? layer.local("words", hidden, dtype, LayerBuilder::residual) : y;
+  TensorId const words = learned || model.dropout ? layer.local("words", hidden, dtype, LayerBuilder::residual) : y;
   layer.forward(OpKind::embedding_forward, "embedding", {tokens, table.value}, {words});
   TensorId positioned = words;
   std::optional<ParameterTensors> positions;
@@ -220,8 +221,10 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   auto bias = [&](bool exists, std::string name, std::vector<std::int64_t> shape, int split) {
     return exists ? std::optional(layer.parameter(std::move(name), std::move(shape), split)) : std::nullopt;
   };
-  std::vector<std::int64_t> const first_shape = gated ? std::vector<std::int64_t>{h, 2, f} : std::vector<std::int64_t>{h, f};
-  std::vector<std::int64_t> const first_out = gated ? std::vector<std::int64_t>{T, 2, f} : std::vector<std::int64_t>{T, f};
+  std::vector<std::int64_t> const first_shape = gated ? std::vector<std::int64_t>{h, 2, f}
+                                                      : std::vector<std::int64_t>{h, f};
+  std::vector<std::int64_t> const first_out = gated ? std::vector<std::int64_t>{T, 2, f}
+                                                    : std::vector<std::int64_t>{T, f};
   int const first_split = gated ? 2 : 1;
 
   // Parameters, in forward order.
@@ -245,7 +248,8 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   TensorId const projected = layer.local("out output", {T, h}, dtype, residual);
   TensorId const x2 = layer.local("middle", {T, h}, dtype, residual);
   TensorId const n2 = layer.local("norm 2 output", {T, h}, dtype, residual);
-  TensorId const wide = layer.local(gated ? "gate-up" : "fc1 output", first_out, dtype, LayerBuilder::along(first_split));
+  TensorId const wide = layer.local(gated ? "gate-up" : "fc1 output", first_out, dtype,
+                                    LayerBuilder::along(first_split));
   TensorId const activated = layer.local("activated", {T, f}, dtype, LayerBuilder::along(1));
   TensorId const narrow = layer.local(gated ? "down output" : "fc2 output", {T, h}, dtype, residual);
 
@@ -275,8 +279,8 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
 
   TensorId const dnarrow = join_backward(layer, model, plan, mlp_join, gated ? "down" : "fc2", dy);
   linear_backward(layer, second, gated ? "down" : "fc2", activated, dnarrow, dactivated);
-  layer.input_gradient(gated ? OpKind::swiglu_backward : OpKind::gelu_backward, gated ? "swiglu backward" : "gelu backward",
-                       {wide, dactivated}, {dwide});
+  layer.input_gradient(gated ? OpKind::swiglu_backward : OpKind::gelu_backward,
+                       gated ? "swiglu backward" : "gelu backward", {wide, dactivated}, {dwide});
   linear_backward(layer, first, gated ? "gate-up" : "fc1", n2, dwide, dn2);
   norm_backward(layer, norm2, "norm 2", dn2, x2, dy, dx2);
   TensorId const dprojected = join_backward(layer, model, plan, attention_join, "out", dx2);
@@ -317,7 +321,8 @@ LayerProgram head_layer(Model const& model, Plan const& plan) {
 
   TensorId const dlogits = layer.local("d logits", {T, V}, dtype, by_vocabulary, Category::logits);
   TensorId const dn = layer.local("d final norm", {T, h}, dtype, LayerBuilder::residual);
-  layer.input_gradient(OpKind::loss_backward, "loss backward", {logits32, labels, maximum, sums}, {logits32}).scale = scale;
+  layer.input_gradient(OpKind::loss_backward, "loss backward", {logits32, labels, maximum, sums}, {logits32}).scale =
+      scale;
   layer.input_gradient(OpKind::cast, "d logits to bf16", {logits32}, {dlogits});
   layer.input_gradient(OpKind::linear_input_gradient, "head dX", {dlogits, weight.value}, {dn}).transposed = true;
   layer.weight_gradient(OpKind::linear_weight_gradient, "head dW", {n, dlogits}, {weight.gradient}).transposed = true;

@@ -200,7 +200,8 @@ Result rule(Op const& op, Operands const& o, Placements const& reads, Axis axis)
     case OpKind::embedding_backward: return embedding_backward(o, reads, axis);
     case OpKind::add_positions: return per_token(reads[0], reads[1], 1);
     case OpKind::position_gradient:
-    case OpKind::bias_gradient: return per_token(reads[0], replicated, 1) ? Result(Placements{token_sum(reads[0])}) : std::nullopt;
+    case OpKind::bias_gradient:
+      return per_token(reads[0], replicated, 1) ? Result(Placements{token_sum(reads[0])}) : std::nullopt;
     case OpKind::loss_maximum:
     case OpKind::loss_sums:
     case OpKind::loss_forward:

@@ -43,9 +43,7 @@ std::string to_string(Placement const& placement); // "tp shard 0, dp partial su
 
 // ---------------------------------------------------------------------------------------------------- buffers, tensors
 
-enum class Category : std::uint8_t {
-  parameters, gradients, optimizer, activations, logits, communication, scratch
-};
+enum class Category : std::uint8_t { parameters, gradients, optimizer, activations, logits, communication, scratch };
 inline constexpr int category_count = 7;
 std::string_view to_string(Category category);
 
@@ -62,17 +60,17 @@ struct Buffer {
 // Where a tensor's storage is found. A layer program's references are resolved per (layer, micro-batch):
 struct BufferRef {
   enum class Scope : std::uint8_t {
-    local,           // buffers[index] of the layer program, one instance per (layer, micro-batch)
-    input,           // activations entering the layer: boundary `layer`
-    output,          // activations leaving it: boundary `layer + 1`
-    output_gradient, // gradient of boundary `layer + 1`
-    input_gradient,  // gradient of boundary `layer`
-    parameter,       // parameters[index] of the layer, a view of a flat buffer of the stage
-    gradient,        // its accumulated gradient, likewise
-    tokens,          // token ids of the micro-batch (data: always there, never released)
-    labels,          // the ids to predict
-    stage,           // buffers[index] of the stage program
-    activation,      // stage programs only: boundary `index` of the op's micro-batch
+    local,              // buffers[index] of the layer program, one instance per (layer, micro-batch)
+    input,              // activations entering the layer: boundary `layer`
+    output,             // activations leaving it: boundary `layer + 1`
+    output_gradient,    // gradient of boundary `layer + 1`
+    input_gradient,     // gradient of boundary `layer`
+    parameter,          // parameters[index] of the layer, a view of a flat buffer of the stage
+    gradient,           // its accumulated gradient, likewise
+    tokens,             // token ids of the micro-batch (data: always there, never released)
+    labels,             // the ids to predict
+    stage,              // buffers[index] of the stage program
+    activation,         // stage programs only: boundary `index` of the op's micro-batch
     activation_gradient // stage programs only: gradient of boundary `index`
   };
   Scope scope = Scope::local;
@@ -91,8 +89,8 @@ struct Tensor {
   Placement placement{};
   Category category = Category::activations; // of boundary tensors; local buffers carry their own
   // What strategies look at, set by the builder of the layer:
-  int split_dimension = -1;  // the dimension that tensor parallelism cuts; -1: it keeps the tensor whole
-  bool residual = false;     // outside the tensor-parallel regions: sequence parallelism cuts its tokens
+  int split_dimension = -1; // the dimension that tensor parallelism cuts; -1: it keeps the tensor whole
+  bool residual = false;    // outside the tensor-parallel regions: sequence parallelism cuts its tokens
 
   [[nodiscard]] std::int64_t elements() const {
     std::int64_t product = 1;
@@ -106,7 +104,13 @@ struct Tensor {
 
 // Device streams of a rank. Each runs its ops in issue order; across streams only waits order.
 enum class Stream : std::uint8_t {
-  compute, tp, dp, send_activation, receive_activation, send_gradient, receive_gradient
+  compute,
+  tp,
+  dp,
+  send_activation,
+  receive_activation,
+  send_gradient,
+  receive_gradient
 };
 inline constexpr int stream_count = 7;
 std::string_view to_string(Stream stream);
@@ -124,36 +128,36 @@ enum class OpKind : std::uint8_t {
   loss_forward,       // sums, rw loss -> loss
   loss_backward,      // rw logits, labels, maximum, sums -> dlogits (in place)
   // blocks
-  norm_forward,           // x, weight, [bias] -> y
-  norm_backward,          // dy, x, weight, [dresidual], rw dweight, [rw dbias] -> dx, dweight, [dbias]
-  linear_forward,         // x, weight, [bias] -> y
-  linear_input_gradient,  // dy, weight -> dx
-  linear_weight_gradient, // x, dy, rw dweight, [rw dbias] -> dweight, [dbias]
-  rope_forward,           // rw qkv -> qkv
-  rope_backward,          // rw dqkv -> dqkv
-  attention_forward,      // qkv -> o, lse
-  attention_backward,     // qkv, o, lse, do -> dqkv
-  attention_scores,       // qkv -> scores
-  attention_softmax,      // scores -> probabilities (scaled, causal)
-  attention_context,      // probabilities, qkv -> o
+  norm_forward,               // x, weight, [bias] -> y
+  norm_backward,              // dy, x, weight, [dresidual], rw dweight, [rw dbias] -> dx, dweight, [dbias]
+  linear_forward,             // x, weight, [bias] -> y
+  linear_input_gradient,      // dy, weight -> dx
+  linear_weight_gradient,     // x, dy, rw dweight, [rw dbias] -> dweight, [dbias]
+  rope_forward,               // rw qkv -> qkv
+  rope_backward,              // rw dqkv -> dqkv
+  attention_forward,          // qkv -> o, lse
+  attention_backward,         // qkv, o, lse, do -> dqkv
+  attention_scores,           // qkv -> scores
+  attention_softmax,          // scores -> probabilities (scaled, causal)
+  attention_context,          // probabilities, qkv -> o
   attention_context_backward, // probabilities, qkv, do -> dprobabilities, dqkv (its value part)
   attention_softmax_backward, // probabilities, dprobabilities -> dscores
   attention_scores_backward,  // qkv, dscores, rw dqkv -> dqkv (adds its query and key parts)
-  gelu_forward,           // x -> y
-  gelu_backward,          // x, dy -> dx
-  swiglu_forward,         // gate_up -> y
-  swiglu_backward,        // gate_up, dy -> dgate_up
-  add,                    // x, residual -> y
-  bias_add,               // x, bias, residual -> y, [mask] (with a mask: dropout of x + bias before the residual)
-  bias_gradient,          // dy, rw dbias -> dbias
-  dropout_forward,        // x -> y, mask
-  dropout_backward,       // dy, mask -> dx
-  dropout_mask,           // -> mask: drawn again
+  gelu_forward,               // x -> y
+  gelu_backward,              // x, dy -> dx
+  swiglu_forward,             // gate_up -> y
+  swiglu_backward,            // gate_up, dy -> dgate_up
+  add,                        // x, residual -> y
+  bias_add,                   // x, bias, residual -> y, [mask] (with a mask: dropout of x + bias before the residual)
+  bias_gradient,              // dy, rw dbias -> dbias
+  dropout_forward,            // x -> y, mask
+  dropout_backward,           // dy, mask -> dx
+  dropout_mask,               // -> mask: drawn again
   // step
-  zero_fill,              // -> x
-  cast,                   // x -> y
-  norm_squared,           // x, rw sum -> sum (adds scale * sum of squares)
-  adam,                   // gradient, sum, rw master, rw m, rw v -> master, m, v, parameter
+  zero_fill,    // -> x
+  cast,         // x -> y
+  norm_squared, // x, rw sum -> sum (adds scale * sum of squares)
+  adam,         // gradient, sum, rw master, rw m, rw v -> master, m, v, parameter
   // communication
   all_reduce,     // x -> x (in place)
   all_gather,     // x -> y
@@ -211,19 +215,19 @@ struct Op {
 };
 inline constexpr OpId entry{-1};
 
-bool is_collective(OpKind kind);      // all_reduce, all_gather, reduce_scatter
-bool is_communication(OpKind kind);   // collectives, send and receive
+bool is_collective(OpKind kind);    // all_reduce, all_gather, reduce_scatter
+bool is_communication(OpKind kind); // collectives, send and receive
 std::string_view to_string(OpKind kind);
 
 // ------------------------------------------------------------------------------------------------------ layer programs
 
 struct Parameter {
-  std::string name;                 // "qkv weight"
-  std::vector<std::int64_t> shape;  // on this rank
+  std::string name;                     // "qkv weight"
+  std::vector<std::int64_t> shape;      // on this rank
   std::vector<std::int64_t> full_shape; // of the model
   Placement placement{};
-  Placement gradient_placement{};     // of the accumulated gradient
-  bool tied = false;                // the one matrix that embedding and head share
+  Placement gradient_placement{}; // of the accumulated gradient
+  bool tied = false;              // the one matrix that embedding and head share
   [[nodiscard]] std::int64_t elements() const {
     std::int64_t product = 1;
     for (std::int64_t size : shape)
@@ -254,7 +258,7 @@ enum class SlotKind : std::uint8_t { forward, backward }; // backward: input and
 // F or B of layers [first, last) of one chunk and one micro-batch, run on the layers' programs in the order of the pass
 // (ascending for F, descending for B). A pass may cut a slot between layers to put step-level ops there.
 struct Slot {
-  OpId id;                 // what waits for it waits for its last compute op
+  OpId id; // what waits for it waits for its last compute op
   SlotKind kind = SlotKind::forward;
   Chunk chunk;
   MicroBatch micro_batch;
@@ -284,8 +288,8 @@ struct Bucket {
   Chunk chunk;
   BufferId parameters;
   BufferId gradients;
-  std::int64_t elements = 0; // with padding to a multiple of dp
-  Placement placement;          // of the parameters along tp and pp (dp: replicated)
+  std::int64_t elements = 0;      // with padding to a multiple of dp
+  Placement placement;            // of the parameters along tp and pp (dp: replicated)
   Placement gradient_placement{}; // of the accumulated gradients
   // What the optimizer works on, set by the zero pass: the whole bucket or this rank's shard of it.
   std::int64_t shard_elements = 0;
@@ -302,9 +306,9 @@ struct StageProgram {
   std::vector<StageLayer> layers; // by LayerId: 0 embedding, 1..L blocks, L+1 head
   std::vector<LayerRange> chunks; // by Chunk
   std::vector<Bucket> buckets;
-  std::vector<TensorId> initial;  // tensors that hold values when a step begins, and must again when it ends
-  std::vector<TensorId> results;  // tensors that must hold values when a step ends: the loss
-  std::int32_t next_op = 0;       // OpIds given out so far
+  std::vector<TensorId> initial; // tensors that hold values when a step begins, and must again when it ends
+  std::vector<TensorId> results; // tensors that must hold values when a step ends: the loss
+  std::int32_t next_op = 0;      // OpIds given out so far
 
   [[nodiscard]] Tensor const& operator[](TensorId id) const { return tensors[id.index()]; }
   [[nodiscard]] Tensor& operator[](TensorId id) { return tensors[id.index()]; }

@@ -35,7 +35,7 @@ struct Node {
   Stream stream = Stream::compute;
   std::vector<Range> reads;
   std::vector<Range> writes;
-  std::vector<Storage> releases; // counted as writes: a release follows all uses
+  std::vector<Storage> releases;  // counted as writes: a release follows all uses
   bool releases_inside = false;   // a slot: it releases temporaries of its layers
   bool orders_everything = false; // the step's last op
 };
@@ -163,9 +163,8 @@ private:
   }
 
   bool touches_new_temporary(Node const& node) const {
-    return std::any_of(node.writes.begin(), node.writes.end(), [&](Range const& write) {
-      return write.temporary && !uses_.contains(write.storage);
-    });
+    return std::any_of(node.writes.begin(), node.writes.end(),
+                       [&](Range const& write) { return write.temporary && !uses_.contains(write.storage); });
   }
 
   void record(Node const& node, std::int32_t position) {
@@ -179,13 +178,14 @@ private:
       auto& uses = uses_[read.storage];
       // An earlier read on the same stream has ended when this one has: what follows this one follows it.
       std::erase_if(uses, [&](Use const& use) {
-        return !use.write && read.begin <= use.begin && use.end <= read.end && nodes_[at(use.node)].stream == node.stream;
+        return !use.write && read.begin <= use.begin && use.end <= read.end &&
+               nodes_[at(use.node)].stream == node.stream;
       });
       uses.push_back({read.begin, read.end, position, false});
     }
   }
 
-  std::int32_t first_ = 0; // position of the first node that was added
+  std::int32_t first_ = 0;         // position of the first node that was added
   bool anything_released_ = false; // to the pool, so far
   std::vector<Placed> nodes_;
   std::array<std::int32_t, stream_count> tail_ = filled_with_minus_one();
@@ -223,7 +223,8 @@ Node node_of(LayerProgram const& layer, Op const& op) {
   node.stream = op.stream;
   auto range = [&](TensorId id) {
     Tensor const& tensor = layer[id];
-    return Range{{tensor.buffer, -1}, tensor.offset, tensor.offset + tensor.elements(), is_temporary(tensor.buffer.scope)};
+    return Range{
+        {tensor.buffer, -1}, tensor.offset, tensor.offset + tensor.elements(), is_temporary(tensor.buffer.scope)};
   };
   for (TensorId id : op.reads)
     if (!is_read_only(layer[id].buffer.scope))
@@ -292,7 +293,8 @@ Order add_waits(LayerProgram const& layer, std::vector<Op>& ops) {
   return order;
 }
 
-void add_releases(LayerProgram const& layer, std::vector<Op>& ops, Order const& order, std::set<BufferRef> const& buffers) {
+void add_releases(LayerProgram const& layer, std::vector<Op>& ops, Order const& order,
+                  std::set<BufferRef> const& buffers) {
   for (BufferRef buffer : buffers)
     ops[release_place(layer, ops, order, buffer)].releases.push_back(buffer);
 }
@@ -316,8 +318,8 @@ std::vector<LayerStorage> storage_of_layers(StageProgram const& stage, std::size
       result[layer].parameters.insert(home.parameters.value());
       result[layer].gradients.insert(home.gradients.value());
     }
-    result[layer].writes_loss =
-        program.layer_programs[static_cast<std::size_t>(stage_layer.program)].kind == LayerKind::head;
+    result[layer].writes_loss = program.layer_programs[static_cast<std::size_t>(stage_layer.program)].kind ==
+                                LayerKind::head;
   }
   return result;
 }

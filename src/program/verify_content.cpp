@@ -68,10 +68,9 @@ private:
 
   void visit(Instance const& instance) {
     Op const& op = *instance.op;
-    std::string const who = instance.layer >= 0
-                                ? fmt::format("{} of layer {}, micro-batch {}", op.name, instance.layer,
-                                              instance.micro_batch.value())
-                                : op.name;
+    std::string const who = instance.layer >= 0 ? fmt::format("{} of layer {}, micro-batch {}", op.name, instance.layer,
+                                                              instance.micro_batch.value())
+                                                : op.name;
     for (TensorId id : op.reads)
       read(instance, tensor_of(stage_, instance, id), who);
     for (TensorId id : op.writes)
@@ -150,7 +149,9 @@ std::string size_finding(Plan const& plan, Op const& op, Operands const& o) {
   if (!is_collective(op.kind))
     return {};
   std::int64_t const in = o.reads[0]->elements(), out = o.writes[0]->elements(), n = members(plan, op.group);
-  bool const fits = op.kind == OpKind::all_reduce ? in == out : op.kind == OpKind::all_gather ? out == n * in : in == n * out;
+  bool const fits = op.kind == OpKind::all_reduce   ? in == out
+                    : op.kind == OpKind::all_gather ? out == n * in
+                                                    : in == n * out;
   if (!fits)
     return fmt::format("{} of {} and {} elements over {} ranks", op.name, in, out, n);
   if (o.reads[0]->dtype != o.writes[0]->dtype)
@@ -165,7 +166,8 @@ std::string in_place_finding(Op const& op, Operands const& o) {
   bool const gathers = op.kind == OpKind::all_gather;
   Tensor const& shard = gathers ? *o.reads[0] : *o.writes[0];
   Tensor const& whole = gathers ? *o.writes[0] : *o.reads[0];
-  bool const is_own_shard = op.group.axes == Axis::dp && shard.offset == whole.offset && shard.dp_stride == shard.elements();
+  bool const is_own_shard = op.group.axes == Axis::dp && shard.offset == whole.offset &&
+                            shard.dp_stride == shard.elements();
   return is_own_shard ? std::string{} : fmt::format("{} in place, but not on the rank's own shard", op.name);
 }
 
@@ -211,7 +213,8 @@ std::vector<std::string> rule_findings(Plan const& plan, Op const& op, Operands 
     findings.push_back(fmt::format("{} scales by {} instead of {}", op.name, op.scale, expected_scale(plan, op, o)));
   for (Tensor const* tensor : o.writes)
     if (tensor->dp_stride != 0 && tensor->dp_stride != tensor->elements())
-      findings.push_back(fmt::format("{}: shards of {} elements stand {} apart", op.name, tensor->elements(), tensor->dp_stride));
+      findings.push_back(
+          fmt::format("{}: shards of {} elements stand {} apart", op.name, tensor->elements(), tensor->dp_stride));
   return findings;
 }
 
@@ -263,7 +266,8 @@ std::map<CommunicatorName, std::vector<TransferSignature>> transfers_between_sta
     Tensor const& tensor = stage[op->kind == OpKind::receive ? op->writes[0] : op->reads[0]];
     TransferSignature const signature{collective ? op->kind : OpKind::send, tensor.elements(), tensor.dtype,
                                       op->micro_batch.value(), collective ? -1 : tensor.buffer.index};
-    transfers[collective ? CommunicatorName{op->group, {}, false} : CommunicatorName{{}, op->channel, true}].push_back(signature);
+    transfers[collective ? CommunicatorName{op->group, {}, false} : CommunicatorName{{}, op->channel, true}].push_back(
+        signature);
   }
   return transfers;
 }
@@ -291,8 +295,9 @@ std::vector<Finding> check_matching(Program const& program) {
         auto const& transfers = by_stage[static_cast<std::size_t>(other)];
         auto const found = transfers.find(name);
         if (found == transfers.end() || found->second != list)
-          findings.push_back({Stage(s), fmt::format("{}: stage {} enters other transfers, or in another order",
-                                                    is_channel ? "a channel between stages" : to_string(group.axes), other)});
+          findings.push_back(
+              {Stage(s), fmt::format("{}: stage {} enters other transfers, or in another order",
+                                     is_channel ? "a channel between stages" : to_string(group.axes), other)});
       }
     }
   }
@@ -326,7 +331,8 @@ std::vector<Finding> check_progress(Program const& program) {
       last = static_cast<std::int32_t>(i);
       bool const collective = is_collective(op.kind);
       if (is_communication(op.kind) && (!collective || op.group.axes.contains(Axis::pp)))
-        run.transfer_index[i] = count[collective ? CommunicatorName{op.group, {}, false} : CommunicatorName{{}, op.channel, true}]++;
+        run.transfer_index[i] =
+            count[collective ? CommunicatorName{op.group, {}, false} : CommunicatorName{{}, op.channel, true}]++;
     }
     runs.push_back(std::move(run));
   }
@@ -346,8 +352,9 @@ std::vector<Finding> check_progress(Program const& program) {
             ready = ready && run.ended[static_cast<std::size_t>(wait)];
           if (ready && run.transfer_index[i] >= 0) {
             Op const& op = *instance.op;
-            auto& members_there = entered[is_collective(op.kind) ? CommunicatorName{op.group, {}, false}
-                                                                 : CommunicatorName{{}, op.channel, true}][run.transfer_index[i]];
+            auto& members_there =
+                entered[is_collective(op.kind) ? CommunicatorName{op.group, {}, false}
+                                               : CommunicatorName{{}, op.channel, true}][run.transfer_index[i]];
             if (entered_by[s].insert(i).second) {
               ++members_there;
               progress = true;
@@ -369,9 +376,9 @@ std::vector<Finding> check_progress(Program const& program) {
   std::vector<Finding> findings;
   for (std::size_t s = 0; s < runs.size(); ++s)
     if (runs[s].host_blocked_at < runs[s].instances.size())
-      findings.push_back({Stage(static_cast<std::int64_t>(s)),
-                          fmt::format("{} never ends: its members wait in a circle",
-                                      runs[s].instances[runs[s].host_blocked_at].op->name)});
+      findings.push_back(
+          {Stage(static_cast<std::int64_t>(s)), fmt::format("{} never ends: its members wait in a circle",
+                                                            runs[s].instances[runs[s].host_blocked_at].op->name)});
   return findings;
 }
 

@@ -176,7 +176,8 @@ StageOrder::Verdict StageOrder::without(Deletion const& deletion) const {
   switch (deletion.what) {
     case Deletion::What::nothing: return Verdict::implied;
     case Deletion::What::wait:
-      return ordered(placed, instances_[self].waits[deletion.wait], deletion.instance) ? Verdict::implied : Verdict::neither;
+      return ordered(placed, instances_[self].waits[deletion.wait], deletion.instance) ? Verdict::implied
+                                                                                       : Verdict::neither;
     case Deletion::What::stream_edge:
       return ordered(placed, before_[self], deletion.instance) ? Verdict::implied : Verdict::neither;
     case Deletion::What::host_sync:

@@ -66,6 +66,9 @@ nlohmann::ordered_json to_json(Report const& report);
 // A sentence, where the step goes, the critical path, memory by stage: one screen.
 std::string to_text(Report const& report);
 
+// What memory holds at each stage's peak.
+std::string memory_table(Report const& report);
+
 // The memory's verdict in a sentence.
 std::string memory_sentence(Report const& report);
 

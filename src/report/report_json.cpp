@@ -85,10 +85,12 @@ nlohmann::ordered_json to_json(Report const& report) {
                       {"persistent_memory", to_json(stage.persistent)},
                       {"peak_memory", to_json(stage.peak)},
                       {"peak_moment", stage.peak_moment}});
+  Json plan = Json::parse(plan_json(report.plan));
+  plan.erase("format"); // the report's says enough
   return {{"model", report.model},
           {"hardware", report.hardware},
           {"devices", report.devices},
-          {"plan", Json::parse(plan_json(report.plan))},
+          {"plan", plan},
           {"engine", report.engine},
           {"items", report.items},
           {"step_s", report.step.value()},

@@ -106,6 +106,8 @@ std::vector<MemoryColumn> memory_columns(Report const& report) {
   return columns;
 }
 
+} // namespace
+
 std::string memory_table(Report const& report) {
   std::vector<MemoryColumn> const columns = memory_columns(report);
   std::vector<std::vector<std::string>> rows{{"memory at the stage's peak, GB"}};
@@ -132,8 +134,6 @@ std::string memory_table(Report const& report) {
   }
   return table(rows);
 }
-
-} // namespace
 
 std::string memory_sentence(Report const& report) {
   StageReport const& fullest = fullest_stage(report);

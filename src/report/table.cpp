@@ -31,12 +31,13 @@ std::string table(std::vector<std::vector<std::string>> const& rows) {
 }
 
 std::string wrapped(std::string_view head, std::string_view text, std::size_t width) {
-  std::string const indent(head.size(), ' ');
+  std::size_t const own = std::min(head.find_first_not_of(' '), head.size());
+  std::string const indent(head.size() <= 16 ? head.size() : own + 4, ' ');
   std::string result, line(head);
   while (!text.empty()) {
     std::string_view const word = text.substr(0, text.find(' '));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
-    if (line.size() > head.size() && line.size() + word.size() > width) {
+    if (line.size() > indent.size() && line.size() + word.size() > width) {
       line.erase(line.find_last_not_of(' ') + 1);
       result += line + '\n';
       line = indent;

@@ -33,10 +33,10 @@ struct MemoryUse {
 };
 
 struct MemoryPeak {
-  MemoryUse use;           // at the peak
+  MemoryUse use;            // at the peak
   std::int32_t element = 0; // of the stage program, where the peak lies
   int layer = -1;
-  std::string op;          // whose issue takes the last of it
+  std::string op; // whose issue takes the last of it
 };
 
 // A point of the issue order, after one layer of a slot or one step-level op.

@@ -41,12 +41,13 @@ struct TransferDemand {
 };
 
 struct Demand {
-  Seconds issue;  // host time it costs (H)
-  Seconds lead;   // from the beginning of its issue to the earliest start on the device; = issue for a single op
+  Seconds issue; // host time it costs (H)
+  Seconds lead;  // from the beginning of its issue to the earliest start on the device; = issue for a single op
   std::variant<ComputeDemand, TransferDemand> device;
   double sm_share = 0;               // of the device's SMs, taken from whatever runs beside it
   double memory_bandwidth_share = 0; // of the device's memory bandwidth while it runs at full speed
   Evidence evidence = Evidence::datasheet;
+  double band = 0; // standard deviation of log(measured / this duration) of left-out measurements; 0: not known
 };
 
 } // namespace foreplan

@@ -1,4 +1,4 @@
-// Demand of a compute op: a roofline with one efficiency a kernel class.
+// Demand of a compute op: how long its kernel runs alone, what it takes of the device meanwhile, and the host's time.
 #pragma once
 
 #include "cluster/cluster.hpp"
@@ -7,8 +7,9 @@
 
 namespace foreplan {
 
-// Seconds alone = max(flops / (peak * efficiency), bytes / (bandwidth * efficiency)) + the kernel's fixed time, over the
-// device's speed. `wait` asks for nothing.
+// Seconds alone, over the device's speed. Matrix products and fused attention by the formulas of kernels/ with the
+// profile's kernel parameters; without those, max(flops / (peak * efficiency), bytes / (bandwidth * efficiency)) + the
+// kernel's fixed time. Kernels bound by memory: bytes over the efficiency's rate + the fixed time. `wait` asks for nothing.
 Demand kernel_demand(Op const& op, Operands const& operands, HardwareProfile const& profile, double device_speed);
 
 } // namespace foreplan

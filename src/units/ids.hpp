@@ -15,7 +15,10 @@ public:
   constexpr explicit Index(std::int64_t value) : value_(static_cast<std::int32_t>(value)) {}
   [[nodiscard]] constexpr std::int32_t value() const { return value_; }
   [[nodiscard]] constexpr std::size_t index() const { return static_cast<std::size_t>(value_); }
-  constexpr Index& operator++() { ++value_; return *this; }
+  constexpr Index& operator++() {
+    ++value_;
+    return *this;
+  }
   friend constexpr auto operator<=>(Index, Index) = default;
 
 private:

@@ -2,6 +2,7 @@
 #include "engine/engine.hpp"
 #include "engine/fold.hpp"
 #include "engine/partition.hpp"
+#include "planner/simulate.hpp"
 #include "program/compile.hpp"
 #include "program/instances.hpp"
 #include "tests/catch.hpp"
@@ -93,7 +94,8 @@ TEST_CASE("folded programs give every rank the times of the unfolded ones", "[sl
     folded_ranks += c.plan.world_size();
     classes += static_cast<std::int64_t>(folded.classes.size());
   }
-  fmt::print("folding: 240 pairs, {} ranks in {} classes, largest difference {:.1e} s\n", folded_ranks, classes, largest);
+  fmt::print("folding: 240 pairs, {} ranks in {} classes, largest difference {:.1e} s\n", folded_ranks, classes,
+             largest);
 }
 
 TEST_CASE("aligned plans on equal nodes fold to one class a stage") {
@@ -130,7 +132,8 @@ TEST_CASE("segments give the kernels' step", "[slow]") {
     CHECK(alone <= 1e-9);
     exact = std::max(exact, alone);
   }
-  fmt::print("segments: largest difference {:.1e} s without interference, {:.3f} % with\n", exact, 100 * with_interference);
+  fmt::print("segments: largest difference {:.1e} s without interference, {:.3f} % with\n", exact,
+             100 * with_interference);
 }
 
 namespace {
@@ -171,5 +174,19 @@ TEST_CASE("memory is what the ops take and release, in issue order") {
     INFO(describe(c.plan));
     for (StageProgram const& stage : c.program.stages)
       CHECK(memory_of(c.program, stage).peak.use.total() == peak_by_instances(c.program, stage));
+  }
+}
+
+TEST_CASE("the planner's short way to the peak is the peak") {
+  std::mt19937_64 random(13);
+  Model const model = llama(24);
+  for (int i = 0; i < 60; ++i) {
+    Plan const plan = random_plan(random, model, 64);
+    INFO(describe(plan) << ", m " << plan.micro_batches());
+    Program const program = compile(model, plan);
+    std::int64_t peak = 0;
+    for (StageProgram const& stage : program.stages)
+      peak = std::max(peak, memory_of(program, stage).peak.use.total());
+    CHECK(peak_memory(model, plan).value() == static_cast<double>(peak));
   }
 }

@@ -11,16 +11,29 @@
 namespace foreplan::testing {
 
 inline Model llama(int layers) {
-  return {.name = "llama", .layers = layers, .hidden = 4096, .heads = 32, .kv_heads = 16, .head_size = 128, .ffn = 14336,
-          .vocabulary = 32768, .max_positions = 8192};
+  Model model;
+  model.name = "llama";
+  model.layers = layers;
+  model.hidden = 4096;
+  model.heads = 32;
+  model.kv_heads = 16;
+  model.head_size = 128;
+  model.ffn = 14336;
+  model.vocabulary = 32768;
+  model.max_positions = 8192;
+  return model;
 }
 
 // Round numbers; what matters is that all parts of the profile are there.
 inline HardwareProfile test_profile(int devices, int nics) {
   HardwareProfile profile;
   profile.name = "test node";
-  profile.chip = {.name = "test chip", .bf16_peak = FlopsPerSecond(1e15), .fp32_peak = FlopsPerSecond(1e14),
-                  .memory = Bytes(80e9), .memory_bandwidth = BytesPerSecond(3e12), .multiprocessors = 100};
+  profile.chip.name = "test chip";
+  profile.chip.bf16_peak = FlopsPerSecond(1e15);
+  profile.chip.fp32_peak = FlopsPerSecond(1e14);
+  profile.chip.memory = Bytes(80e9);
+  profile.chip.memory_bandwidth = BytesPerSecond(3e12);
+  profile.chip.multiprocessors = 100;
   profile.node.devices = devices;
   profile.node.scale_up = BytesPerSecond(400e9);
   profile.node.scale_up_latency = Seconds(2e-6);
@@ -52,7 +65,8 @@ Plan random_plan(Random& random, Model const& model, int most_ranks) {
     plan.zero_stage = one_of(random, {0, 1});
     plan.schedule = static_cast<Schedule>(one_of(random, {0, 1, 2}));
     plan.chunks = plan.schedule == Schedule::interleaved ? 2 : 1;
-    plan.p2p = plan.schedule == Schedule::interleaved || one_of(random, {0, 1}) == 1 ? P2p::overlapped : P2p::synchronous;
+    plan.p2p = plan.schedule == Schedule::interleaved || one_of(random, {0, 1}) == 1 ? P2p::overlapped
+                                                                                     : P2p::synchronous;
     plan.recompute = static_cast<Recompute>(one_of(random, {0, 1, 2}));
     plan.attention = static_cast<Attention>(one_of(random, {0, 1}));
     plan.sequence_length = 1024;

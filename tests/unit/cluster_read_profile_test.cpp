@@ -3,6 +3,7 @@
 #include "cluster/read_profile.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -13,11 +14,26 @@ namespace {
 std::string const h100_path = std::string(FOREPLAN_ROOT) + "/hardware_profiles/dgx-h100.json";
 std::string const a100_path = std::string(FOREPLAN_ROOT) + "/hardware_profiles/dgx-a100.json";
 
-HardwareProfile read_changed(std::string const& from, std::string const& to) {
-  std::ifstream file(h100_path);
+std::string text_of(std::string const& path) {
+  std::ifstream file(path);
   std::stringstream stream;
   stream << file.rdbuf();
-  std::string text = stream.str();
+  return stream.str();
+}
+
+std::size_t count(std::string const& text, std::string const& part) {
+  std::size_t times = 0;
+  for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+    ++times;
+  return times;
+}
+
+HardwareProfile read(std::string const& name) {
+  return read_profile(std::string(FOREPLAN_ROOT) + "/hardware_profiles/" + name + ".json");
+}
+
+HardwareProfile read_changed(std::string const& from, std::string const& to) {
+  std::string text = text_of(h100_path);
   text.replace(text.find(from), from.size(), to);
   return read_profile(JsonReader::read_text(text, "h100.json", "foreplan hardware 1"));
 }
@@ -45,15 +61,47 @@ TEST_CASE("the profile of a DGX H100") {
 }
 
 TEST_CASE("every number of a profile has a source") {
-  for (std::string const& path : {h100_path, a100_path}) {
-    HardwareProfile profile = read_profile(path);
-    CHECK(profile.sources.size() == 5 + 6 + 5 + 5);
-    for (Source const& source : profile.sources)
+  int profiles = 0;
+  for (auto const& entry : std::filesystem::directory_iterator(std::string(FOREPLAN_ROOT) + "/hardware_profiles")) {
+    INFO(entry.path().string());
+    HardwareProfile const profile = read_profile(entry.path().string());
+    ++profiles;
+    // No number was passed over: as many sources as the file has, and no number stands outside {value, kind, source}.
+    std::string const text = text_of(entry.path().string());
+    CHECK(profile.sources.size() >= 5 + 6 + 5 + 5);
+    CHECK(profile.sources.size() == count(text, "\"source\":"));
+    for (Source const& source : profile.sources) {
+      INFO(source.key);
       CHECK(source.source.size() > 3);
-    CHECK(std::any_of(profile.sources.begin(), profile.sources.end(), [](Source const& source) {
-      return source.key == "efficiency.gemm" && source.kind == Evidence::fitted;
-    }));
+      CHECK(!source.value.empty());
+    }
+    CHECK(std::any_of(profile.sources.begin(), profile.sources.end(),
+                      [](Source const& source) { return source.key == "efficiency.gemm"; }));
+    CHECK(profile.node.host);
+    CHECK(profile.fabric);
   }
+  CHECK(profiles >= 8);
+}
+
+TEST_CASE("the parts of profiles") {
+  HardwareProfile const mi300x = read("mi300x-8gpu");
+  CHECK(mi300x.node.topology == ScaleUp::full_mesh);
+  CHECK(mi300x.chip.load_clock_mhz == 1207);
+  CHECK(mi300x.chip.fp8_peak.value() == Approx(2614.9e12));
+  CHECK(mi300x.fabric->kind == FabricKind::roce);
+  HardwareProfile const rack = read("gb200-nvl72");
+  CHECK(rack.node.devices == 72);
+  CHECK(rack.node.host->devices_per_link == 2);
+  CHECK(rack.chip.fp4_peak.value() == Approx(10e15));
+  HardwareProfile const cloud = read("aws-p4de-a100");
+  CHECK(cloud.node.nics == 4);
+  CHECK(cloud.fabric->kind == FabricKind::efa);
+  CHECK(cloud.node.host->drive_read.value() == Approx(3.25e9));
+  CHECK(read("dgx-2").node.devices == 16);
+  CHECK(read("dgx-2").chip.fp8_peak.value() == 0); // none
+  CHECK(read("dgx-h100").fabric->nodes_per_leaf == 32);
+  CHECK(read("hgx-h200").chip.memory_bandwidth.value() == Approx(4.8e12));
+  CHECK(read("dgx-b200").node.scale_up.value() == Approx(900e9));
 }
 
 // nccl-tests, all_gather; sources in hardware_profiles/*.json.
@@ -66,6 +114,13 @@ TEST_CASE("the ring of a node reaches the measured times") {
   CHECK(ring_gather_seconds(a100, 16 * mebi) == Approx(135e-6).epsilon(0.12));
   CHECK(ring_gather_seconds(a100, 128 * mebi) == Approx(660e-6).epsilon(0.12));
   CHECK(ring_gather_seconds(a100, 512 * mebi) == Approx(2288e-6).epsilon(0.12));
+  HardwareProfile h200 = read("hgx-h200");
+  CHECK(ring_gather_seconds(h200, 16 * mebi) == Approx(66.9e-6).epsilon(0.08));
+  CHECK(ring_gather_seconds(h200, 128 * mebi) == Approx(380e-6).epsilon(0.08));
+  CHECK(ring_gather_seconds(h200, 512 * mebi) == Approx(1395e-6).epsilon(0.08));
+  HardwareProfile b200 = read("dgx-b200");
+  CHECK(ring_gather_seconds(b200, 128 * mebi) == Approx(207e-6).epsilon(0.04));
+  CHECK(ring_gather_seconds(b200, 512 * mebi) == Approx(761e-6).epsilon(0.04));
 }
 
 TEST_CASE("a profile that cannot be is refused") {
@@ -84,6 +139,11 @@ TEST_CASE("a profile that cannot be is refused") {
   refused("\"kind\": \"datasheet\"", "\"kind\": \"guess\"", "chip.bf16_peak.kind: \"guess\" is unknown");
   refused("\"value\": 0.8", "\"value\": 1.2", "efficiency.gemm.value: 1.2 must be a number from 0.001 to 1");
   refused("\"gemm\"", "\"gem\"", "did you mean \"gemm\"?");
+  refused("\"switched\"", "\"switch\"", "node.topology: \"switch\" is unknown; did you mean \"switched\"?");
+  refused("\"infiniband\"", "\"ethernet\"", "valid: infiniband, roce, efa");
+  refused("\"drives\": {\"value\": 8", "\"drives\": {\"value\": -8", "must be a whole number from 1");
+  refused("\"nodes_per_leaf\"", "\"nodes_a_leaf\"", "did you mean \"nodes_per_leaf\"?");
+  refused("\"oversubscription\": {\"value\": 1,", "\"oversubscription\": {\"value\": 0.5,", "must be a number from 1");
   refused("\"1.2 GB\"", "\"90 GB\"", "overheads.reserved.value: \"90 GB\" must be less than chip.memory");
   refused("{\"value\": 132, \"kind\": \"datasheet\",", "{\"value\": 132,", "chip.multiprocessors.kind: is missing");
 }

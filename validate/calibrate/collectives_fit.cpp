@@ -1,6 +1,6 @@
 #include "validate/calibrate/collectives_fit.hpp"
 
-#include <Eigen/Dense>
+#include "validate/calibrate/fit.hpp"
 
 #include <algorithm>
 #include <map>
@@ -8,168 +8,105 @@
 
 namespace foreplan {
 
-bool serves_a_fit(MeasuredCollective const& point) { return point.usable && point.trust != "C"; }
+namespace {
+constexpr double loss_scale = 0.08; // of soft-L1, in the logarithm (notes: accuracy.md, section 6)
+}
+
+bool is_trusted(MeasuredCollective const& point) {
+  return point.usable && point.trust != "C" && fabric_of(point.chip) != nullptr;
+}
+
+bool serves_a_fit(MeasuredCollective const& point) {
+  // A share of an unknown line rate says nothing.
+  return is_trusted(point) && (shape_of(point).nodes == 1 || point.nic_rate > 0);
+}
 
 double modelled_seconds(MeasuredCollective const& point, CollectiveValues const& values) {
-  Fabric const& fabric = fabrics()[static_cast<std::size_t>(fabric_of(point.chip)->fabric)];
+  CollectiveFabric const& fabric = collective_fabrics()[static_cast<std::size_t>(fabric_of(point.chip)->fabric)];
   GroupShape const shape = shape_of(point);
   return collective_time(collective_curve(point.op, shape, fabric.library, fabric.topology, values), point.bytes).seconds;
 }
 
 namespace {
 
-// Points of one group and operation, which share a curve of the model.
+// Points of one curve: of one group and operation.
 struct Bundle {
   CollectiveOp op;
   GroupShape shape;
   std::vector<double> bytes;
   std::vector<double> log_seconds;
-  std::vector<double> weight;
+  double weight = 1;
 };
 
-struct Problem {
-  Fabric const* fabric;
-  CollectiveValues prior;
-  std::vector<Bundle> bundles;
-  std::vector<std::size_t> free; // parameters that are fitted
-  std::size_t points = 0;
-};
+std::vector<Bundle> bundles_of(std::vector<MeasuredCollective> const& points, int fabric) {
+  std::map<std::string, Bundle> curves;
+  for (MeasuredCollective const& point : points) {
+    if (!serves_a_fit(point) || fabric_of(point.chip)->fabric != fabric)
+      continue;
+    Bundle& bundle = curves.try_emplace(point.curve, Bundle{point.op, shape_of(point), {}, {}, 1}).first->second;
+    bundle.bytes.push_back(point.bytes);
+    bundle.log_seconds.push_back(std::log(point.seconds));
+  }
+  std::vector<Bundle> result;
+  for (auto& [name, bundle] : curves) {
+    // The points of a curve are not independent: many count as twelve, one as two.
+    bundle.weight = std::sqrt(std::min(2.0, std::sqrt(12.0 / static_cast<double>(bundle.bytes.size()))));
+    result.push_back(std::move(bundle));
+  }
+  return result;
+}
 
-Problem problem_of(std::vector<MeasuredCollective> const& points, int fabric) {
-  Problem problem;
-  problem.fabric = &fabrics()[static_cast<std::size_t>(fabric)];
-  problem.prior = collective_priors(problem.fabric->library);
-  if (!problem.fabric->multicast)
-    problem.prior[collective::multicast] = 0;
+// Parameters that are fitted: those that the fabric has.
+std::vector<std::size_t> free_parameters(CollectiveValues const& prior) {
+  std::vector<std::size_t> result;
   for (std::size_t i = 0; i < collective::count; ++i)
-    if (problem.prior[i] > 0)
-      problem.free.push_back(i);
-  std::map<std::string, std::vector<MeasuredCollective const*>> curves;
-  for (MeasuredCollective const& point : points)
-    if (serves_a_fit(point) && fabric_of(point.chip)->fabric == fabric)
-      curves[point.curve].push_back(&point);
-  for (auto const& [name, members] : curves) {
-    MeasuredCollective const& first = *members.front();
-    Bundle bundle{first.op, shape_of(first), {}, {}, {}};
-    // A curve of many points, which are not independent, counts as one of twelve.
-    double const weight = std::min(2.0, std::sqrt(12.0 / static_cast<double>(members.size())));
-    for (MeasuredCollective const* point : members) {
-      bundle.bytes.push_back(point->bytes);
-      bundle.log_seconds.push_back(std::log(point->seconds));
-      bundle.weight.push_back(weight);
-    }
-    problem.points += members.size();
-    problem.bundles.push_back(std::move(bundle));
-  }
-  return problem;
-}
-
-// log(measured / modelled) of all points.
-Eigen::VectorXd residuals(Problem const& problem, CollectiveValues const& values) {
-  Eigen::VectorXd result(static_cast<Eigen::Index>(problem.points));
-  Eigen::Index at = 0;
-  for (Bundle const& bundle : problem.bundles) {
-    CollectiveCurve const curve =
-        collective_curve(bundle.op, bundle.shape, problem.fabric->library, problem.fabric->topology, values);
-    for (std::size_t i = 0; i < bundle.bytes.size(); ++i)
-      result[at++] = bundle.log_seconds[i] - std::log(collective_time(curve, bundle.bytes[i]).seconds);
-  }
-  return result;
-}
-
-Eigen::VectorXd weights(Problem const& problem) {
-  Eigen::VectorXd result(static_cast<Eigen::Index>(problem.points));
-  Eigen::Index at = 0;
-  for (Bundle const& bundle : problem.bundles)
-    for (double weight : bundle.weight)
-      result[at++] = weight;
-  return result;
-}
-
-constexpr double loss_scale = 0.08; // of soft-L1, in the logarithm (notes: accuracy.md, section 6)
-
-double soft_l1(double residual) {
-  double const z = residual / loss_scale;
-  return 2 * (std::sqrt(1 + z * z) - 1);
-}
-
-double prior_distance(Problem const& problem, CollectiveValues const& values, std::size_t parameter) {
-  return std::log(values[parameter] / problem.prior[parameter]) / collective_prior_widths()[parameter];
-}
-
-double cost(Problem const& problem, Eigen::VectorXd const& weight, CollectiveValues const& values) {
-  Eigen::VectorXd const r = residuals(problem, values);
-  double sum = 0;
-  for (Eigen::Index i = 0; i < r.size(); ++i)
-    sum += weight[i] * soft_l1(r[i]);
-  for (std::size_t parameter : problem.free)
-    sum += std::pow(prior_distance(problem, values, parameter), 2);
-  return sum;
-}
-
-// Derivatives of the residuals by the logarithms of the free parameters.
-Eigen::MatrixXd jacobian(Problem const& problem, CollectiveValues const& values) {
-  constexpr double step = 0.01; // large enough to see a change of protocol
-  Eigen::MatrixXd result(static_cast<Eigen::Index>(problem.points), static_cast<Eigen::Index>(problem.free.size()));
-  for (std::size_t k = 0; k < problem.free.size(); ++k) {
-    CollectiveValues more = values, less = values;
-    more[problem.free[k]] *= std::exp(step);
-    less[problem.free[k]] *= std::exp(-step);
-    result.col(static_cast<Eigen::Index>(k)) = (residuals(problem, more) - residuals(problem, less)) / (2 * step);
-  }
+    if (prior[i] > 0)
+      result.push_back(i);
   return result;
 }
 
 } // namespace
 
-CollectiveFit fit_collectives(std::vector<MeasuredCollective> const& points, int fabric, CollectiveValues const* start) {
-  Problem const problem = problem_of(points, fabric);
-  Eigen::VectorXd const weight = weights(problem);
-  CollectiveFit fit{.fabric = fabric, .prior = problem.prior, .values = start ? *start : problem.prior, .points = {}};
-  double damping = 1e-2;
-  double now = cost(problem, weight, fit.values);
-  constexpr int most_steps = 60;
-  for (int step = 0; step < most_steps; ++step) {
-    Eigen::VectorXd const r = residuals(problem, fit.values);
-    Eigen::MatrixXd const j = jacobian(problem, fit.values);
-    Eigen::VectorXd robust = weight; // of the quadratic that touches the loss here
-    for (Eigen::Index i = 0; i < r.size(); ++i)
-      robust[i] /= loss_scale * loss_scale * std::sqrt(1 + std::pow(r[i] / loss_scale, 2));
-    Eigen::MatrixXd normal = j.transpose() * robust.asDiagonal() * j;
-    Eigen::VectorXd gradient = j.transpose() * robust.asDiagonal() * r;
-    for (std::size_t k = 0; k < problem.free.size(); ++k) {
-      double const width = collective_prior_widths()[problem.free[k]];
-      auto const at = static_cast<Eigen::Index>(k);
-      normal(at, at) += 1 / (width * width);
-      gradient[at] += prior_distance(problem, fit.values, problem.free[k]) / width;
-    }
-    bool improved = false;
-    for (int attempt = 0; attempt < 8 && !improved; ++attempt) {
-      Eigen::MatrixXd damped = normal;
-      damped.diagonal() *= 1 + damping;
-      Eigen::VectorXd const change = -damped.ldlt().solve(gradient);
-      CollectiveValues next = fit.values;
-      for (std::size_t k = 0; k < problem.free.size(); ++k)
-        next[problem.free[k]] *= std::exp(std::clamp(change[static_cast<Eigen::Index>(k)], -0.5, 0.5));
-      double const then = cost(problem, weight, next);
-      if (then < now) {
-        improved = now - then > 1e-6 * now;
-        fit.values = next;
-        now = then;
-        damping = std::max(1e-6, damping / 5);
-        if (!improved)
-          attempt = 8;
-      } else {
-        damping *= 5;
-      }
-    }
-    if (!improved)
-      break;
+CollectiveFit fit_collectives(std::vector<MeasuredCollective> const& points, int fabric,
+                              CollectiveValues const* start) {
+  CollectiveFabric const& what = collective_fabrics()[static_cast<std::size_t>(fabric)];
+  CollectiveFit result{.fabric = fabric, .prior = collective_priors(what.library), .values = {}, .points = {}};
+  if (!what.multicast)
+    result.prior[collective::multicast] = 0;
+  std::vector<std::size_t> const free = free_parameters(result.prior);
+  std::vector<FitParameter> parameters;
+  std::vector<double> begin;
+  for (std::size_t i : free) {
+    double const prior = result.prior[i];
+    CollectiveRange const range = collective_ranges()[i];
+    parameters.push_back({prior, collective_prior_widths()[i], prior / range.below, prior * range.above});
+    begin.push_back(start != nullptr ? (*start)[i] : prior);
   }
-  Eigen::MatrixXd const j = jacobian(problem, fit.values);
-  for (std::size_t k = 0; k < problem.free.size(); ++k)
-    fit.points[problem.free[k]] = static_cast<int>((j.col(static_cast<Eigen::Index>(k)).array().abs() > 0.01).count());
-  return fit;
+  std::vector<Bundle> const bundles = bundles_of(points, fabric);
+  std::size_t rows = 0;
+  for (Bundle const& bundle : bundles)
+    rows += bundle.bytes.size();
+  auto const values_of = [&](std::span<double const> values) {
+    CollectiveValues all = result.prior;
+    for (std::size_t k = 0; k < free.size(); ++k)
+      all[free[k]] = values[k];
+    return all;
+  };
+  auto const log_ratios = [&](std::span<double const> values, std::span<double> ratios) {
+    CollectiveValues const all = values_of(values);
+    std::size_t at = 0;
+    for (Bundle const& bundle : bundles) {
+      CollectiveCurve const curve = collective_curve(bundle.op, bundle.shape, what.library, what.topology, all);
+      for (std::size_t i = 0; i < bundle.bytes.size(); ++i)
+        ratios[at++] =
+            bundle.weight * (std::log(collective_time(curve, bundle.bytes[i]).seconds) - bundle.log_seconds[i]);
+    }
+  };
+  FitResult const fitted = fit(parameters, rows, log_ratios, {.scale = loss_scale, .start = begin});
+  result.values = values_of(fitted.values);
+  for (std::size_t k = 0; k < free.size(); ++k)
+    result.points[free[k]] = fitted.rows[k];
+  return result;
 }
 
 std::vector<CollectiveResidual> residuals_of(std::vector<MeasuredCollective> const& points, CollectiveFit const& fit,

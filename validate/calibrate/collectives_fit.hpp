@@ -27,6 +27,7 @@ double modelled_seconds(MeasuredCollective const& point, CollectiveValues const&
 std::vector<CollectiveResidual> residuals_of(std::vector<MeasuredCollective> const& points, CollectiveFit const& fit,
                                              std::string_view chip, std::string_view hardware);
 
-bool serves_a_fit(MeasuredCollective const& point);
+bool is_trusted(MeasuredCollective const& point);   // A or B, and not marked as unfit
+bool serves_a_fit(MeasuredCollective const& point); // and what carried it is known
 
 } // namespace foreplan

@@ -1,13 +1,16 @@
 #include "validate/calibrate/collectives_points.hpp"
 
+#include "interop/nccl_tests.hpp"
 #include "io/input_error.hpp"
+#include "validate/calibrate/csv.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
-#include <charconv>
+#include <cctype>
+#include <cmath>
 #include <fstream>
-#include <map>
 
 namespace foreplan {
 
@@ -15,11 +18,11 @@ namespace {
 
 using Topology = ScaleUpTopology;
 constexpr std::array all_fabrics{
-    Fabric{"NVLink 2, NCCL", CollectiveLibrary::nccl, Topology::hybrid_cube_mesh, false},
-    Fabric{"NVLink 3, NCCL", CollectiveLibrary::nccl, Topology::switched, false},
-    Fabric{"NVLink 4, NCCL", CollectiveLibrary::nccl, Topology::switched, true},
-    Fabric{"NVLink 5, NCCL", CollectiveLibrary::nccl, Topology::switched, true},
-    Fabric{"xGMI, RCCL", CollectiveLibrary::rccl, Topology::mesh, false},
+    CollectiveFabric{"NVLink 2, NCCL", CollectiveLibrary::nccl, Topology::hybrid_cube_mesh, false},
+    CollectiveFabric{"NVLink 3, NCCL", CollectiveLibrary::nccl, Topology::switched, false},
+    CollectiveFabric{"NVLink 4, NCCL", CollectiveLibrary::nccl, Topology::switched, true},
+    CollectiveFabric{"NVLink 5, NCCL", CollectiveLibrary::nccl, Topology::switched, true},
+    CollectiveFabric{"xGMI, RCCL", CollectiveLibrary::rccl, Topology::full_mesh, false},
 };
 
 // Line rates: notes, hardware.md A3 and B2.
@@ -36,7 +39,7 @@ constexpr std::array all_chips{
 
 } // namespace
 
-std::span<Fabric const> fabrics() { return all_fabrics; }
+std::span<CollectiveFabric const> collective_fabrics() { return all_fabrics; }
 
 FabricOfChip const* fabric_of(std::string_view chip) {
   for (FabricOfChip const& known : all_chips)
@@ -45,7 +48,7 @@ FabricOfChip const* fabric_of(std::string_view chip) {
   return nullptr;
 }
 
-std::string known_chips() {
+std::string collective_chips() {
   std::string names;
   for (FabricOfChip const& known : all_chips)
     names += (names.empty() ? "" : ", ") + std::string(known.chip);
@@ -68,106 +71,134 @@ GroupShape shape_of(MeasuredCollective const& point) {
 
 namespace {
 
-std::vector<std::string> cells_of(std::string const& line) {
-  std::vector<std::string> cells(1);
-  bool quoted = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    char const c = line[i];
-    if (c == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"')
-      cells.back() += line[++i];
-    else if (c == '"')
-      quoted = !quoted;
-    else if (c == ',' && !quoted)
-      cells.emplace_back();
-    else if (c != '\r')
-      cells.back() += c;
-  }
-  return cells;
-}
-
-struct Row {
-  std::string const& path;
-  int line;
-  std::map<std::string, std::size_t> const& columns;
-  std::vector<std::string> const& cells;
-
-  [[nodiscard]] std::string text(std::string const& column) const {
-    auto const found = columns.find(column);
-    return found == columns.end() || found->second >= cells.size() ? std::string() : cells[found->second];
-  }
-  [[noreturn]] void fail(std::string const& column, std::string_view rule) const {
-    throw InputError(fmt::format("{}:{}: {}: \"{}\" {}", path, line, column, text(column), rule));
-  }
-  [[nodiscard]] double number(std::string const& column, double least, std::optional<double> missing = {}) const {
-    std::string const value = text(column);
-    if (value.empty() && missing)
-      return *missing;
-    double result = 0;
-    auto const [end, error] = std::from_chars(value.data(), value.data() + value.size(), result);
-    if (error != std::errc() || end != value.data() + value.size() || !(result >= least) || !(result < 1e18))
-      fail(column, fmt::format("must be a number, at least {}", least));
-    return result;
-  }
-};
-
-CollectiveOp op_of(Row const& row) {
-  std::string const name = row.text("op");
+std::optional<CollectiveOp> op_named(std::string const& name) {
   for (CollectiveOp op : {CollectiveOp::all_reduce, CollectiveOp::all_gather, CollectiveOp::reduce_scatter,
                           CollectiveOp::all_to_all, CollectiveOp::broadcast, CollectiveOp::send_receive})
     if (to_string(op) == name)
       return op;
-  row.fail("op", "must be one of all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, sendrecv");
+  return std::nullopt;
 }
 
-MeasuredCollective point_of(Row const& row) {
+int count(CsvRow const& row, std::string_view column, int least) {
+  double const value = row.required(column);
+  if (value != std::floor(value) || value < least || value > 1e7)
+    row.fail(column, fmt::format("must be a whole number, at least {}", least));
+  return static_cast<int>(value);
+}
+
+MeasuredCollective point_of(CsvRow const& row) {
   MeasuredCollective point;
-  point.id = row.text("row_id");
+  point.id = row.text_or_empty("row_id");
   point.chip = row.text("chip");
-  point.hardware = row.text("hardware");
-  point.source = row.text("source");
-  point.trust = row.text("trust");
-  point.usable = row.number("fit_ok", 0, 1) != 0;
-  if (fabric_of(point.chip) == nullptr)
-    row.fail("chip", "must be one of " + known_chips());
-  point.op = op_of(row);
-  point.members = static_cast<int>(row.number("gpus", 2));
-  point.nodes = static_cast<int>(row.number("nodes", 1, 1));
+  point.hardware = row.text_or_empty("hardware");
+  point.source = row.text_or_empty("source");
+  point.trust = row.text_or_empty("trust");
+  point.usable = row.text_or_empty("fit_ok") != "0";
+  point.op = *op_named(row.text("op"));
+  point.members = count(row, "gpus", 2);
+  point.nodes = row.text_or_empty("nodes").empty() ? 1 : count(row, "nodes", 1);
   if (point.nodes > point.members)
     row.fail("nodes", fmt::format("must not be more than gpus, {}", point.members));
-  point.nic_rate = row.number("internode_GBps_per_gpu", 0, 0) * 1e9;
-  point.bytes = row.number("bytes", 0);
-  point.seconds = row.number("time_us", 0) * 1e-6;
-  point.curve = row.text("curve");
+  if (!row.text_or_empty("internode_GBps_per_gpu").empty())
+    point.nic_rate = row.required("internode_GBps_per_gpu") * 1e9;
+  point.bytes = row.required("bytes");
+  point.seconds = row.required("time_us") * 1e-6;
+  point.curve = row.text_or_empty("curve");
   if (point.curve.empty())
-    point.curve = fmt::format("{}|{}|{}x|{}|{}", point.source, point.chip, point.nodes, point.members, to_string(point.op));
+    point.curve =
+        fmt::format("{}|{}|{}x|{}|{}", point.source, point.chip, point.nodes, point.members, to_string(point.op));
   return point;
 }
 
 } // namespace
 
-std::vector<MeasuredCollective> read_collective_table(std::string const& path) {
-  std::ifstream file(path);
-  if (!file)
-    throw InputError(fmt::format("{}: cannot be read", path));
-  std::string line;
-  std::getline(file, line);
-  std::map<std::string, std::size_t> columns;
-  std::vector<std::string> const names = cells_of(line);
-  for (std::size_t i = 0; i < names.size(); ++i)
-    columns.emplace(names[i], i);
-  for (char const* needed : {"chip", "gpus", "op", "bytes", "time_us"})
-    if (!columns.contains(needed))
-      throw InputError(fmt::format("{}:1: column {} is missing; needed are chip, gpus, op, bytes, time_us", path, needed));
-  std::vector<MeasuredCollective> points;
-  for (int number = 2; std::getline(file, line); ++number) {
-    if (line.empty() || line == "\r")
-      continue;
-    std::vector<std::string> const cells = cells_of(line);
-    MeasuredCollective point = point_of(Row{path, number, columns, cells});
-    if (point.bytes > 0 && point.seconds > 0)
-      points.push_back(std::move(point));
+CollectiveTable read_collective_table(std::string const& path) {
+  CsvTable const csv = read_csv(path);
+  CollectiveTable table;
+  for (std::size_t i = 0; i < csv.rows.size(); ++i) {
+    CsvRow const row(csv, i);
+    if (fabric_of(row.text("chip")) == nullptr)
+      ++table.left_out["chip " + row.text("chip")];
+    else if (!op_named(row.text("op")))
+      ++table.left_out["operation " + row.text("op")];
+    else
+      table.points.push_back(point_of(row));
   }
-  return points;
+  return table;
+}
+
+std::string chip_named(std::string_view device) {
+  std::string name;
+  for (char c : device)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      name += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  bool const small = name.find("40g") != std::string::npos || name.find("16g") != std::string::npos;
+  constexpr std::pair<std::string_view, std::string_view> names[] = {
+      {"gb300", "gb300"},   {"gb200", "gb200"},   {"b300", "b300"},     {"b200", "b200"},    {"h200", "h200"},
+      {"h100", "h100"},     {"h800", "h800"},     {"a100", "a100-80"},  {"a800", "a800-80"}, {"v100", "v100-32"},
+      {"mi300x", "mi300x"}, {"mi325x", "mi325x"}, {"mi350x", "mi350x"}, {"mi355x", "mi355x"}};
+  for (auto const& [part, chip] : names)
+    if (name.find(part) != std::string::npos)
+      return small && chip == "a100-80" ? "a100-40" : small && chip == "v100-32" ? "v100-16" : std::string(chip);
+  return {};
+}
+
+namespace {
+
+// Nodes of a run that lists no hosts: as few as hold its devices.
+int nodes_of(NcclTestsRun const& run, std::string const& chip) {
+  int const domain = fabric_of(chip)->domain;
+  return run.nodes > 0 ? run.nodes : (run.ranks + domain - 1) / domain;
+}
+
+void add_run(NcclTestsRun const& run, std::string const& path, std::string const& chip, double nic_rate,
+             CollectiveTable& table) {
+  if (!run.op || run.ranks < 2) {
+    table.left_out[run.ranks < 2 ? "runs of one device, or of an unknown number" : "unknown operations"] +=
+        static_cast<int>(run.points.size());
+    return;
+  }
+  MeasuredCollective point;
+  point.chip = chip;
+  point.source = point.hardware = path;
+  point.trust = "A";
+  point.members = run.ranks;
+  point.nodes = nodes_of(run, chip);
+  point.nic_rate = nic_rate > 0 ? nic_rate : fabric_of(chip)->nic;
+  point.op = *run.op;
+  point.curve = fmt::format("{}|{}|{}x|{}|{}", path, chip, point.nodes, run.ranks, to_string(*run.op));
+  for (NcclTestsPoint const& measured : run.points) {
+    std::optional<double> const seconds = measured.out_of_place ? measured.out_of_place : measured.in_place;
+    if (!seconds)
+      continue;
+    point.id = fmt::format("{} bytes", measured.bytes);
+    point.bytes = measured.bytes;
+    point.seconds = *seconds;
+    table.points.push_back(point);
+  }
+}
+
+bool is_table(std::string const& path) {
+  std::ifstream file(path);
+  std::string line;
+  return std::getline(file, line) && line.find("time_us") != std::string::npos;
+}
+
+} // namespace
+
+CollectiveTable read_collective_points(std::string const& path, std::string const& chip, double nic_rate) {
+  if (is_table(path))
+    return read_collective_table(path);
+  CollectiveTable table;
+  for (NcclTestsRun const& run : read_nccl_tests(path)) {
+    std::string const named = chip_named(run.device);
+    std::string const& used = named.empty() ? chip : named;
+    if (fabric_of(used) == nullptr)
+      throw InputError(fmt::format("{}: chip \"{}\": must be given where the file names no device, one of {}", path,
+                                   used, collective_chips()));
+    add_run(run, path, used, nic_rate, table);
+  }
+  return table;
 }
 
 } // namespace foreplan

@@ -3,6 +3,7 @@
 
 #include "timing/collectives/curve.hpp"
 
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,7 +29,7 @@ struct MeasuredCollective {
 };
 
 // What the chips of one generation share: the links inside a node. A fit's parameters belong to one fabric and library.
-struct Fabric {
+struct CollectiveFabric {
   std::string_view name; // "NVLink 4, NCCL"
   CollectiveLibrary library;
   ScaleUpTopology topology;
@@ -37,19 +38,32 @@ struct Fabric {
 
 struct FabricOfChip {
   std::string_view chip;
-  int fabric;         // in fabrics()
+  int fabric;         // in collective_fabrics()
   double scale_up;    // line rate of a device, bytes/s and direction
   int domain;         // devices joined by it
   double nic;         // usual line rate of the NICs, a device
 };
 
-std::span<Fabric const> fabrics();
+std::span<CollectiveFabric const> collective_fabrics();
 FabricOfChip const* fabric_of(std::string_view chip); // nullptr: unknown
-std::string known_chips();                            // for errors
+std::string collective_chips();                            // for errors
 
 GroupShape shape_of(MeasuredCollective const& point);
 
-// A table with the columns of collectives.csv. Throws InputError that names file, line, column, value and rule.
-std::vector<MeasuredCollective> read_collective_table(std::string const& path);
+struct CollectiveTable {
+  std::vector<MeasuredCollective> points;
+  std::map<std::string, int> left_out; // "chip gh200": rows
+};
+
+// A table with the columns of published/collectives.csv (needed: chip, gpus, op, bytes, time_us). Rows of chips and
+// operations without a model are left out. Throws InputError that names file, line, column, value and rule.
+CollectiveTable read_collective_table(std::string const& path);
+
+// A file of either kind: a table, or what nccl-tests and rccl-tests write. Those do not say all: `chip` is used where the
+// file names no device (empty: it must), `nic_rate` (bytes/s a device; 0: the chip's usual) in every case.
+CollectiveTable read_collective_points(std::string const& path, std::string const& chip = {}, double nic_rate = 0);
+
+// "NVIDIA H100 80GB HBM3" -> "h100"; empty: unknown.
+std::string chip_named(std::string_view device);
 
 } // namespace foreplan

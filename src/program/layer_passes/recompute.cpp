@@ -47,8 +47,7 @@ private:
     if (auto const found = rebuilt_.find(id); found != rebuilt_.end())
       return found->second;
     Tensor copy = layer_[id];
-    auto const [buffer, is_new] =
-        buffers_.try_emplace(copy.buffer, static_cast<std::int32_t>(layer_.buffers.size()));
+    auto const [buffer, is_new] = buffers_.try_emplace(copy.buffer, static_cast<std::int32_t>(layer_.buffers.size()));
     if (is_new)
       layer_.buffers.push_back(buffer_like(copy));
     copy.name += " again";
@@ -148,8 +147,10 @@ void selective(LayerProgram& layer, bool with_unused) {
   if (!with_unused)
     core = without_unused(layer, core, redirected);
   auto const changed = [](Op const& a, Op const& b) { return a.reads != b.reads; };
-  auto const first = std::mismatch(redirected.begin(), redirected.end(), layer.backward.begin(),
-                                   [&](Op const& a, Op const& b) { return !changed(a, b); }).first;
+  auto const first =
+      std::mismatch(redirected.begin(), redirected.end(), layer.backward.begin(), [&](Op const& a, Op const& b) {
+        return !changed(a, b);
+      }).first;
   redirected.insert(first, core.begin(), core.end());
   layer.backward = std::move(redirected);
   layer.name += ", selective recompute";

@@ -88,10 +88,10 @@ private:
     bucket.highest_layer = bucket.lowest_layer = layer;
     bucket.placement = flat(parameter.placement);
     bucket.gradient_placement = flat(parameter.gradient_placement);
-    bucket.parameters =
-        add_buffer(stage_, {name + " parameters", Category::parameters, program_.plan.parameter_dtype, 0, true});
-    bucket.gradients =
-        add_buffer(stage_, {name + " gradients", Category::gradients, program_.plan.gradient_dtype, 0, true});
+    bucket.parameters = add_buffer(
+        stage_, {name + " parameters", Category::parameters, program_.plan.parameter_dtype, 0, true});
+    bucket.gradients = add_buffer(stage_,
+                                  {name + " gradients", Category::gradients, program_.plan.gradient_dtype, 0, true});
     stage_.buckets.push_back(bucket);
     open_ = k;
   }

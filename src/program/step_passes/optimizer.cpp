@@ -44,7 +44,8 @@ private:
       TensorId const from = add_tensor(stage_, own(bucket, bucket.gradients, bucket.gradient_placement));
       bucket.gradient_placement[axis] = replicated;
       TensorId const to = add_tensor(stage_, own(bucket, bucket.gradients, bucket.gradient_placement));
-      Op op = step_op(stage_, OpKind::all_reduce, fmt::format("sum bucket {} over copies", k), Stream::dp, {from}, {to});
+      Op op = step_op(stage_, OpKind::all_reduce, fmt::format("sum bucket {} over copies", k), Stream::dp, {from},
+                      {to});
       op.group = group;
       stage_.elements.emplace_back(std::move(op));
     };
@@ -84,8 +85,8 @@ private:
     for (std::size_t k : last_reduced_first()) {
       Bucket const& bucket = stage_.buckets[k];
       TensorId const gradient = add_tensor(stage_, own(bucket, bucket.gradients, bucket.gradient_placement));
-      Op op = step_op(stage_, OpKind::norm_squared, fmt::format("norm of bucket {}", k), Stream::compute, {gradient, sum},
-                      {sum});
+      Op op = step_op(stage_, OpKind::norm_squared, fmt::format("norm of bucket {}", k), Stream::compute,
+                      {gradient, sum}, {sum});
       op.scale = 1.0 / holders(bucket);
       stage_.elements.emplace_back(std::move(op));
     }
@@ -129,8 +130,8 @@ private:
     Placement placement = bucket.gradient_placement;
     placement[Axis::dp] = bucket.sharded ? sharded(0) : replicated;
     for (char const* state : {"master weights", "first moments", "second moments"}) {
-      BufferId const buffer = add_buffer(stage_, {fmt::format("bucket {} {}", k, state), Category::optimizer, DType::fp32,
-                                                  bucket.shard_elements, true});
+      BufferId const buffer = add_buffer(stage_, {fmt::format("bucket {} {}", k, state), Category::optimizer,
+                                                  DType::fp32, bucket.shard_elements, true});
       states.push_back(add_tensor(stage_, flat_tensor(stage_, buffer, placement)));
     }
     stage_.initial.insert(stage_.initial.end(), states.begin(), states.end());

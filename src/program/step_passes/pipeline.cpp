@@ -53,7 +53,8 @@ private:
     if (from < 0 || from >= parts() || plan_.pp == 1)
       return std::nullopt;
     Channel::What const what = forward ? Channel::What::activation : Channel::What::gradient;
-    return Transfer{{what, stage_of(from), stage_.stage}, forward ? layers(work).first : layers(work).last, work.micro_batch};
+    return Transfer{
+        {what, stage_of(from), stage_.stage}, forward ? layers(work).first : layers(work).last, work.micro_batch};
   }
 
   std::optional<Transfer> outgoing(Work const& work) const {
@@ -62,7 +63,8 @@ private:
     if (to < 0 || to >= parts() || plan_.pp == 1)
       return std::nullopt;
     Channel::What const what = forward ? Channel::What::activation : Channel::What::gradient;
-    return Transfer{{what, stage_.stage, stage_of(to)}, forward ? layers(work).last : layers(work).first, work.micro_batch};
+    return Transfer{
+        {what, stage_.stage, stage_of(to)}, forward ? layers(work).last : layers(work).first, work.micro_batch};
   }
 
   static BufferRef buffer_of(Transfer const& transfer) {
@@ -91,8 +93,9 @@ private:
     if (std::optional<Transfer> const transfer = incoming(work)) {
       bool const activation = transfer->channel.what == Channel::What::activation;
       TensorId const tensor = tensor_of(*transfer);
-      add_transfer(*transfer, step_op(stage_, OpKind::receive, activation ? "receive activations" : "receive gradients",
-                                      activation ? Stream::receive_activation : Stream::receive_gradient, {}, {tensor}));
+      add_transfer(*transfer,
+                   step_op(stage_, OpKind::receive, activation ? "receive activations" : "receive gradients",
+                           activation ? Stream::receive_activation : Stream::receive_gradient, {}, {tensor}));
     }
   }
 

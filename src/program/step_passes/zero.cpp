@@ -80,8 +80,8 @@ private:
     bool const casts = plan_.reduction_dtype != plan_.gradient_dtype;
     BufferId wire = bucket.gradients;
     if (casts) {
-      wire = add_buffer(stage_, {fmt::format("bucket {} on the wire", k), Category::communication, plan_.reduction_dtype,
-                                 bucket.elements, false});
+      wire = add_buffer(stage_, {fmt::format("bucket {} on the wire", k), Category::communication,
+                                 plan_.reduction_dtype, bucket.elements, false});
       result.emplace_back(step_op(stage_, OpKind::cast, "gradients to wire", Stream::compute,
                                   {add_tensor(stage_, flat_tensor(stage_, bucket.gradients, unreduced))},
                                   {add_tensor(stage_, flat_tensor(stage_, wire, unreduced))}));
@@ -177,9 +177,8 @@ private:
       Placement own = bucket.placement;
       if (bucket.sharded)
         own[Axis::dp] = sharded(0);
-      stage_.initial.push_back(
-          add_tensor(stage_, bucket.sharded ? flat_shard(stage_, bucket.parameters, own, plan_.dp)
-                                            : flat_tensor(stage_, bucket.parameters, own)));
+      stage_.initial.push_back(add_tensor(stage_, bucket.sharded ? flat_shard(stage_, bucket.parameters, own, plan_.dp)
+                                                                 : flat_tensor(stage_, bucket.parameters, own)));
     }
   }
 

@@ -46,55 +46,73 @@ CollectiveCurve collective_curve(CollectiveOp op, GroupShape const& shape, Colle
   return curve;
 }
 
-CollectiveCurve collective_curve(CollectiveOp op, GroupShape const& shape, CollectiveModel const& model) {
-  CollectiveCurve curve = collective_curve(op, shape, model.library, model.topology, model.values);
-  if (!model.residuals.empty())
-    for (int i = 0; i < octave_count; ++i)
-      curve.factor[static_cast<std::size_t>(i)] =
-          std::exp(log_correction(model.residuals, op, shape.members, shape.nodes, first_octave + i));
-  return curve;
-}
-
 namespace {
 
 // How alike two operations are in their residuals: gather and scatter run the same rings, an all-reduce both.
 double likeness(CollectiveOp a, CollectiveOp b) {
   if (a == b)
     return 1;
-  auto const gathers = [](CollectiveOp op) { return op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter; };
+  auto const gathers = [](CollectiveOp op) {
+    return op == CollectiveOp::all_gather || op == CollectiveOp::reduce_scatter;
+  };
   if (gathers(a) && gathers(b))
     return 0.7;
-  auto const rings = [&](CollectiveOp op) { return gathers(op) || op == CollectiveOp::all_reduce || op == CollectiveOp::broadcast; };
+  auto const rings = [&](CollectiveOp op) {
+    return gathers(op) || op == CollectiveOp::all_reduce || op == CollectiveOp::broadcast;
+  };
   return rings(a) == rings(b) ? 0.15 : 0.03;
 }
 
 double bell(double distance, double width) { return std::exp(-0.5 * (distance / width) * (distance / width)); }
 
-} // namespace
-
-double log_correction(std::vector<CollectiveResidual> const& residuals, CollectiveOp op, int members, int nodes,
-                      int log2_bytes) {
+double likeness(CollectiveResidual const& curve, CollectiveOp op, GroupShape const& shape) {
   constexpr double member_width = 0.5; // octaves of the group's size
   constexpr double node_width = 0.7;
-  constexpr double size_width = 0.6;
+  if ((curve.nodes == 1) != (shape.nodes == 1))
+    return 0; // another fabric decides
+  return curve.weight * likeness(op, curve.op) *
+         bell(std::log2(static_cast<double>(shape.members) / curve.members), member_width) *
+         bell(std::log2(static_cast<double>(shape.nodes) / curve.nodes), node_width);
+}
+
+} // namespace
+
+void set_correction(CollectiveCurve& curve, CollectiveOp op, GroupShape const& shape,
+                    std::vector<CollectiveResidual> const& residuals, int first, int last) {
+  // Weight of a measurement 0, 1, 2, 3 octaves away: a bell of 0.6 octaves.
+  constexpr std::array<double, 4> near{1, 0.2494, 0.003866, 3.7e-6};
   constexpr double doubt = 0.1; // weight of "no correction"
-  double weights = doubt;
-  double sum = 0;
-  for (CollectiveResidual const& curve : residuals) {
-    if ((curve.nodes == 1) != (nodes == 1))
-      continue; // another fabric decides
-    double const alike = curve.weight * likeness(op, curve.op) *
-                         bell(std::log2(static_cast<double>(members) / curve.members), member_width) *
-                         bell(std::log2(static_cast<double>(nodes) / curve.nodes), node_width);
+  std::array<double, octave_count> weight{}, sum{};
+  for (CollectiveResidual const& measured : residuals) {
+    double const alike = likeness(measured, op, shape);
     if (alike < 1e-4)
       continue;
-    for (CollectiveResidual::Octave const& octave : curve.octaves) {
-      double const weight = alike * bell(log2_bytes - octave.log2_bytes, size_width);
-      weights += weight;
-      sum += weight * octave.log_ratio;
+    for (CollectiveResidual::Octave const& octave : measured.octaves) {
+      int const at = octave.log2_bytes - first_octave;
+      for (int i = std::max(first, at - 3); i <= std::min(last, at + 3); ++i) {
+        double const w = alike * near[static_cast<std::size_t>(std::abs(i - at))];
+        weight[static_cast<std::size_t>(i)] += w;
+        sum[static_cast<std::size_t>(i)] += w * octave.log_ratio;
+      }
     }
   }
-  return std::clamp(sum / weights, -most_correction, most_correction);
+  for (int i = first; i <= last; ++i) {
+    auto const at = static_cast<std::size_t>(i);
+    curve.factor[at] = std::exp(std::clamp(sum[at] / (weight[at] + doubt), -most_correction, most_correction));
+  }
+}
+
+CollectiveCurve collective_curve(CollectiveOp op, GroupShape const& shape, CollectiveModel const& model) {
+  CollectiveCurve curve = collective_curve(op, shape, model.library, model.topology, model.values);
+  set_correction(curve, op, shape, model.residuals, 0, octave_count - 1);
+  return curve;
+}
+
+CollectiveTime collective_time(CollectiveOp op, GroupShape const& shape, CollectiveModel const& model, double bytes) {
+  CollectiveCurve curve = collective_curve(op, shape, model.library, model.topology, model.values);
+  int const below = std::clamp(static_cast<int>(std::log2(std::max(bytes, 1.0))) - first_octave, 0, octave_count - 1);
+  set_correction(curve, op, shape, model.residuals, below, std::min(below + 1, octave_count - 1));
+  return collective_time(curve, bytes);
 }
 
 } // namespace foreplan

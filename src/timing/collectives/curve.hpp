@@ -96,10 +96,13 @@ inline CollectiveTime collective_time(CollectiveCurve const& curve, double bytes
   return best;
 }
 
-// log(measured / modelled) that the measured curves suggest for this group: the mean over curves of like operation,
-// group and size, drawn to 0 where little is near, and never more than a factor of e^most_correction.
+// One size of one group: the same as collective_time(collective_curve(op, shape, model), bytes), without the whole table.
+CollectiveTime collective_time(CollectiveOp op, GroupShape const& shape, CollectiveModel const& model, double bytes);
+
+// Sets factor[first] to factor[last] from measured curves: the mean of log(measured / modelled) over those of like
+// operation, group and size, drawn to 0 where little is near, and never more than a factor of e^most_correction.
 inline constexpr double most_correction = 0.5;
-double log_correction(std::vector<CollectiveResidual> const& residuals, CollectiveOp op, int members, int nodes,
-                      int log2_bytes);
+void set_correction(CollectiveCurve& curve, CollectiveOp op, GroupShape const& shape,
+                    std::vector<CollectiveResidual> const& residuals, int first, int last);
 
 } // namespace foreplan

@@ -11,7 +11,7 @@ namespace {
 double links_to_peers(CollectiveSetting const& setting, double peers) {
   switch (setting.topology) {
     case ScaleUpTopology::switched: return 1;
-    case ScaleUpTopology::mesh: return peers / (setting.shape.node_devices - 1);
+    case ScaleUpTopology::full_mesh: return peers / (setting.shape.node_devices - 1);
     case ScaleUpTopology::hybrid_cube_mesh: return std::min(peers, 6.0) / 6;
   }
   return 1;
@@ -32,7 +32,7 @@ void add_direct(CollectiveSetting const& setting, CollectiveCurve& curve) {
   double const outside_rate = values[collective::network_all_to_all] * shape.network / shape.on_a_node;
   double const outside = outside_peers > 0 ? outside_peers / parts / outside_rate : 0;
   // The channels of one pair cannot fill a port alone.
-  double const pair = shape.nodes == 1 ? 1 / (parts * values[collective::own_share] * shape.scale_up) : 0;
+  double const pair = shape.nodes == 1 && all_to_all ? 1 / (parts * values[collective::own_share] * shape.scale_up) : 0;
   double const depth = all_to_all ? std::log2(shape.members) : 0;
   double const between = shape.nodes > 1 ? values[collective::network_hop] * (1 + std::log2(shape.nodes)) : 0;
   curve.add({.latency = values[collective::base] + (1 + depth) * values[collective::hop] + between,

@@ -21,7 +21,7 @@ double used_links(CollectiveSetting const& setting) {
   switch (setting.topology) {
     case ScaleUpTopology::switched: return 1;
     case ScaleUpTopology::hybrid_cube_mesh: return cube_mesh_rings(std::min(shape.members, shape.on_a_node)) / 6;
-    case ScaleUpTopology::mesh: {
+    case ScaleUpTopology::full_mesh: {
       // n - 1 directed rings fit into a mesh of n devices; over several nodes the rings are paths in each node, of which
       // n fit (n (n - 1) links, n - 1 a path).
       double const links = shape.node_devices - 1;
@@ -90,7 +90,7 @@ double network_hop(CollectiveSetting const& setting, Protocol protocol) {
 }
 
 bool has_ll128(CollectiveSetting const& setting) {
-  return setting.library == CollectiveLibrary::nccl && setting.topology != ScaleUpTopology::mesh;
+  return setting.library == CollectiveLibrary::nccl && setting.topology != ScaleUpTopology::full_mesh;
 }
 
 double own_share_per_byte(CollectiveSetting const& setting) {

@@ -7,13 +7,18 @@
 namespace foreplan {
 
 GroupLayout layout_of(Cluster const& cluster, std::span<Rank const> members) {
-  GroupLayout layout{static_cast<int>(members.size()), 0, static_cast<int>(members.size())};
+  int const all = static_cast<int>(members.size());
+  GroupLayout layout{.members = all, .nodes = 0, .fewest_on_a_node = all, .fewest_nics = all};
   for (std::size_t i = 0; i < members.size();) { // members ascend, so those of a node stand together
     std::size_t end = i;
     while (end < members.size() && node_of(cluster, members[end]) == node_of(cluster, members[i]))
       ++end;
     ++layout.nodes;
     layout.fewest_on_a_node = std::min(layout.fewest_on_a_node, static_cast<int>(end - i));
+    int nics = 1; // of ascending devices, NICs ascend too
+    for (std::size_t k = i + 1; k < end; ++k)
+      nics += nic_of(cluster, members[k]) != nic_of(cluster, members[k - 1]) ? 1 : 0;
+    layout.fewest_nics = std::min(layout.fewest_nics, nics);
     i = end;
   }
   return layout;

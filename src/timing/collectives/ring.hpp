@@ -15,6 +15,7 @@ struct GroupLayout {
   int members = 1;
   int nodes = 1;
   int fewest_on_a_node = 1; // p: as many rings go through every NIC-to-NIC border, each leaving nodes by another NIC
+  int fewest_nics = 1;      // NICs that its members of a node use
 };
 GroupLayout layout_of(Cluster const& cluster, std::span<Rank const> members);
 

@@ -1,0 +1,171 @@
+#include "cli/command.hpp"
+#include "cli/plan_options.hpp"
+#include "io/suggestion.hpp"
+#include "model/read_model.hpp"
+#include "planner/explain.hpp"
+#include "report/table.hpp"
+#include "units/text.hpp"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <iostream>
+
+namespace foreplan {
+
+namespace {
+
+std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string_view to_string(Evidence kind) {
+  switch (kind) {
+    case Evidence::datasheet: return "datasheet";
+    case Evidence::fitted: return "fitted";
+    case Evidence::measured: return "measured";
+  }
+  return "?";
+}
+
+std::string operand_lines(OpExplanation const& op) {
+  std::string text;
+  for (Operand const& operand : op.operands)
+    text += fmt::format("  {:<10}{}: {} {} = {}\n", operand.written ? "writes" : "reads", operand.name,
+                        fmt::join(operand.shape, " x "), to_string(operand.dtype), to_string(operand.bytes));
+  return text;
+}
+
+std::string cost_lines(OpExplanation const& op) {
+  std::string text;
+  if (op.communication) {
+    text += fmt::format("  group     {}\n  sends     {} from each member\n", op.group, to_string(op.bytes));
+    text += fmt::format("  alone     {} = {} latency + {} at {}\n", to_string(op.alone), to_string(op.latency),
+                        to_string(op.bytes), to_string(op.rate));
+  } else {
+    if (op.flops > Flops(0))
+      text += fmt::format("  flops     {}: {} at the chip's peak\n", to_string(op.flops), to_string(op.flops_at_peak));
+    text += fmt::format("  bytes     {}: {} at the memory's bandwidth\n", to_string(op.bytes), to_string(op.bytes_at_peak));
+    text += fmt::format("  alone     {}: {} of peak flops, {} of the memory's bandwidth\n", to_string(op.alone),
+                        percent(op.flops_at_peak / op.alone), percent(op.bytes_at_peak / op.alone));
+  }
+  text += wrapped("  formula   ", op.formula);
+  return text + fmt::format("  host      {} to issue it\n  beside    others lose {} of the SMs, and {} of the memory's bandwidth\n",
+                            to_string(op.issue), percent(op.sm_share), percent(op.memory_bandwidth_share));
+}
+
+std::string text_of(OpExplanation const& op) {
+  std::string text = fmt::format("{} ({}), {}; stage {}, stream {}; {} times a step on each rank\n", op.name, op.kind,
+                                 op.where, op.stage.value(), op.stream, op.times);
+  text += operand_lines(op) + cost_lines(op) + "  parameters of the profile\n";
+  for (Source const& source : op.parameters)
+    text += wrapped(fmt::format("    {} = {}, {}: ", source.key, source.value, to_string(source.kind)), source.source);
+  return text;
+}
+
+std::string table_of(std::vector<OpExplanation> const& ops) {
+  std::vector<std::vector<std::string>> rows{
+      {"op", "where", "times", "flops", "bytes", "alone", "in a step", "of peak"}};
+  for (OpExplanation const& op : ops)
+    rows.push_back({op.name, op.where, fmt::format("{}", op.times), op.flops > Flops(0) ? to_string(op.flops) : "-",
+                    to_string(op.bytes), to_string(op.alone), to_string(op.alone * static_cast<double>(op.times)),
+                    op.flops > Flops(0) ? percent(op.flops_at_peak / op.alone) : "-"});
+  return table(rows);
+}
+
+nlohmann::ordered_json json_of(OpExplanation const& op) {
+  using Json = nlohmann::ordered_json;
+  Json operands = Json::array(), parameters = Json::array();
+  for (Operand const& operand : op.operands)
+    operands.push_back({{"written", operand.written},
+                        {"name", operand.name},
+                        {"shape", operand.shape},
+                        {"dtype", to_string(operand.dtype)},
+                        {"bytes_B", operand.bytes.value()}});
+  for (Source const& source : op.parameters)
+    parameters.push_back(
+        {{"key", source.key}, {"value", source.value}, {"kind", to_string(source.kind)}, {"source", source.source}});
+  return {{"name", op.name},
+          {"kind", op.kind},
+          {"where", op.where},
+          {"stage", op.stage.value()},
+          {"stream", op.stream},
+          {"times", op.times},
+          {"operands", operands},
+          {"flops", op.flops.value()},
+          {"bytes_B", op.bytes.value()},
+          {"group", op.group},
+          {"latency_s", op.latency.value()},
+          {"rate_B_per_s", op.rate.value()},
+          {"alone_s", op.alone.value()},
+          {"issue_s", op.issue.value()},
+          {"sm_share", op.sm_share},
+          {"memory_bandwidth_share", op.memory_bandwidth_share},
+          {"formula", op.formula},
+          {"parameters", parameters}};
+}
+
+std::vector<OpExplanation> named(std::vector<OpExplanation> const& ops, std::string const& name) {
+  std::vector<OpExplanation> found;
+  std::vector<std::string_view> names;
+  for (OpExplanation const& op : ops) {
+    if (op.name == name)
+      found.push_back(op);
+    if (op.where != "step" && std::find(names.begin(), names.end(), op.name) == names.end())
+      names.push_back(op.name);
+  }
+  if (found.empty())
+    throw InputError(fmt::format("--op {}: no such op on the stage; {}", name, suggestion(name, names)));
+  return found;
+}
+
+// Those that take most of the step; the rest only counts.
+void keep_longest(std::vector<OpExplanation>& ops, std::size_t most) {
+  std::stable_sort(ops.begin(), ops.end(), [](OpExplanation const& a, OpExplanation const& b) {
+    return a.alone * static_cast<double>(a.times) > b.alone * static_cast<double>(b.times);
+  });
+  ops.resize(std::min(ops.size(), most));
+}
+
+} // namespace
+
+int run_explain(std::vector<std::string> const& arguments) {
+  cxxopts::Options options("foreplan explain", "What one op of a plan costs, and from which numbers; without --op: all ops.");
+  add_plan_options(options);
+  auto text = [] { return cxxopts::value<std::string>(); };
+  // clang-format off
+  options.add_options()
+      ("op", "name of the op, as \"gate-up\"", text())
+      ("stage", "of the pipeline", text()->default_value("0"))
+      ("top", "without --op: how many ops to list, longest first", text()->default_value("30"))
+      ("json", "print JSON");
+  // clang-format on
+  auto const parsed = parse(options, arguments);
+  if (!parsed)
+    return 0;
+  Model const model = read_model(required_text(*parsed, "model"));
+  Plan const plan = plan_of(*parsed);
+  Cluster const cluster = cluster_of(*parsed, plan);
+  refuse_illegal(model, plan);
+  Stage const stage(whole_number(*parsed, "stage", 0, plan.pp - 1));
+  std::vector<OpExplanation> ops = explain_ops(model, plan, cluster, stage);
+  bool const one = parsed->count("op") > 0;
+  if (one)
+    ops = named(ops, (*parsed)["op"].as<std::string>());
+  else
+    keep_longest(ops, static_cast<std::size_t>(whole_number(*parsed, "top", 1, 100'000)));
+  if (parsed->count("json") > 0) {
+    nlohmann::ordered_json json{{"format", "foreplan ops 1"}, {"ops", nlohmann::ordered_json::array()}};
+    for (OpExplanation const& op : ops)
+      json["ops"].push_back(json_of(op));
+    std::cout << json.dump(2) << '\n';
+  } else if (one) {
+    for (std::size_t i = 0; i < ops.size(); ++i)
+      std::cout << (i > 0 ? "\n" : "") << text_of(ops[i]);
+  } else {
+    std::cout << table_of(ops);
+  }
+  return 0;
+}
+
+} // namespace foreplan

@@ -1,0 +1,96 @@
+#include "planner/bounds.hpp"
+
+#include "engine/segment.hpp"
+#include "program/compile.hpp"
+
+#include <algorithm>
+
+namespace foreplan {
+
+namespace {
+
+// The same layers on the fewest ranks that have them: one tensor-parallel group, one block, one micro-batch.
+Plan smallest_with_same_layers(Plan plan) {
+  plan.pp = plan.dp = plan.chunks = 1;
+  plan.schedule = Schedule::one_f_one_b;
+  plan.zero_stage = 0;
+  plan.recompute_layers = -1;
+  plan.global_batch = plan.micro_batch;
+  return plan;
+}
+
+LayerTimes operator+(LayerTimes a, LayerTimes b) { return {a.forward + b.forward, a.backward + b.backward}; }
+
+// Of the layers' blocks in a folded program of one class, by kind.
+struct Times {
+  LayerTimes embedding, block, head;
+};
+
+Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
+  model.layers = 1;
+  Program const program = compile(model, plan);
+  Folding const folding = fold(program, cluster, {.interference = false});
+  Times times;
+  for (std::size_t b = 0; b < folding.blocks.size(); ++b) {
+    BlockOrigin const& origin = folding.blocks[b];
+    if (origin.layer_program == nullptr)
+      continue;
+    Seconds const device = segment_of(folding.program, folding.program.blocks[b], origin).device;
+    LayerKind const kind = origin.layer_program->kind;
+    LayerTimes& layer = kind == LayerKind::embedding ? times.embedding
+                        : kind == LayerKind::head    ? times.head
+                                                     : times.block;
+    (origin.backward ? layer.backward : layer.forward) = device;
+  }
+  return times;
+}
+
+} // namespace
+
+LowerBound::Layers const& LowerBound::layers_for(Plan const& plan) {
+  Key const key{plan.tp,        plan.sequence_parallel, plan.micro_batch,
+                plan.recompute, plan.attention,         plan.recompute_unused};
+  auto const [found, is_new] = known_.try_emplace(key);
+  if (!is_new)
+    return found->second;
+  Plan small = smallest_with_same_layers(plan);
+  Cluster cluster = cluster_;
+  cluster.exceptions.clear(); // slow devices only make it slower
+  Times const recomputed = times_alone(model_, small, cluster);
+  small.recompute = Recompute::none;
+  Times const plain = plan.recompute == Recompute::none ? recomputed : times_alone(model_, small, cluster);
+  found->second = {plain.embedding, plain.block, recomputed.block, plain.head};
+  return found->second;
+}
+
+LayerTimes LowerBound::times_of(Layers const& layers, Plan const& plan, LayerRange chunk) const {
+  LayerTimes sum{};
+  if (chunk.first == 0)
+    sum = sum + layers.embedding;
+  if (chunk.last == model_.layers + 2)
+    sum = sum + layers.head;
+  int const blocks = std::min(chunk.last, model_.layers + 1) - std::max(chunk.first, 1);
+  int const recomputed = plan.recompute == Recompute::none ? 0
+                         : plan.recompute_layers < 0       ? blocks
+                                                           : std::min(blocks, plan.recompute_layers);
+  for (int block = 0; block < blocks; ++block)
+    sum = sum + (block < recomputed ? layers.recomputed_block : layers.block);
+  return sum;
+}
+
+Seconds LowerBound::operator()(Plan const& plan) {
+  Layers const& layers = layers_for(plan);
+  auto const m = static_cast<double>(plan.micro_batches());
+  Seconds bound, in_front; // first chunks of the stages in front: their first forward and their last backward
+  for (int s = 0; s < plan.pp; ++s) {
+    LayerTimes busy{};
+    for (int c = 0; c < plan.chunks; ++c)
+      busy = busy + times_of(layers, plan, layers_of(model_, plan, Stage(s), Chunk(c)));
+    bound = std::max(bound, in_front + (busy.forward + busy.backward) * m);
+    LayerTimes const first = times_of(layers, plan, layers_of(model_, plan, Stage(s), Chunk(0)));
+    in_front += first.forward + first.backward;
+  }
+  return bound;
+}
+
+} // namespace foreplan

@@ -1,0 +1,108 @@
+#include "cluster/kernel_parameters.hpp"
+
+#include "io/json_reader.hpp"
+#include "units/quantity.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace foreplan {
+
+std::string_view to_string(NumberFormat format) {
+  switch (format) {
+    case NumberFormat::fp32: return "fp32";
+    case NumberFormat::tf32: return "tf32";
+    case NumberFormat::bf16: return "bf16";
+    case NumberFormat::fp8: return "fp8";
+    case NumberFormat::fp8_row: return "fp8_row";
+    case NumberFormat::fp8_block: return "fp8_block";
+    case NumberFormat::mxfp8: return "mxfp8";
+    case NumberFormat::nvfp4: return "nvfp4";
+    case NumberFormat::int8: return "int8";
+  }
+  return "?";
+}
+
+// Priors: notes of the fits over A100 to B200 (GEMM and attention kernels); widths say how far chips differ.
+std::array<KernelParameter, kernel::count> const& kernel_parameters() {
+  constexpr double us = 1e-6;
+  static constexpr std::array<KernelParameter, kernel::count> all{{
+      {"memory_rate", "", "long streams, of the memory bandwidth", 0.85, 0.2, 0.3, 1.1},
+      {"fixed", "us", "device time of a kernel beyond its work", 2.5 * us, 0.7, 0.5 * us, 40 * us},
+      {"quantize_fixed", "us", "fixed time of a kernel that casts inputs to 8 or 4 bits", 3.2 * us, 0.5, 0.3 * us, 10 * us},
+      {"epilogue", "", "begin and end of an output tile, as steps of k at the 16-bit rate", 250, 0.7, 1, 900},
+      {"tile_load", "", "loading of a tile: multiply-adds that an input element costs", 5, 0.7, 0.1, 90},
+      {"matrix_16bit", "", "bf16, fp16 and tf32 products, of their peak", 0.75, 0.3, 0.2, 1.4},
+      {"matrix_fp8", "", "fp8 products with one scale a tensor or row, of their peak", 0.75, 0.3, 0.2, 1.4},
+      {"matrix_block_scaled", "", "fp8 products with scales of blocks, of their peak", 0.75, 0.3, 0.2, 1.4},
+      {"matrix_fp4", "", "fp4 products, of four times the 16-bit peak", 0.55, 0.3, 0.2, 1.4},
+      {"matrix_int8", "", "int8 products, of their peak", 0.75, 0.3, 0.2, 1.4},
+      {"matrix_fp32", "", "fp32 products, of their peak", 0.75, 0.3, 0.2, 1.4},
+      {"attention_matrix", "", "products of fused attention, of the 16-bit peak", 0.7, 0.4, 0.2, 2},
+      {"attention_softmax", "", "softmax of a score, as channels of a head at the 16-bit peak", 100, 0.5, 10, 800},
+      {"attention_overhead", "", "begin and end of a block of queries, as keys", 400, 1, 1, 3000},
+  }};
+  return all;
+}
+
+KernelValues kernel_priors() {
+  KernelValues values{};
+  std::ranges::transform(kernel_parameters(), values.begin(), &KernelParameter::prior);
+  return values;
+}
+
+std::array<std::string_view, kernel::class_count> const& kernel_class_names() {
+  static constexpr std::array<std::string_view, kernel::class_count> names{
+      "gemm_16bit", "gemm_8bit", "gemm_4bit", "attention_forward", "attention_backward", "memory_bound"};
+  return names;
+}
+
+namespace {
+
+JsonReader value_of(JsonReader const& entry, std::vector<Source>& sources) {
+  entry.expect_keys({"value", "kind", "source"});
+  Evidence const kind = entry["kind"].choice<Evidence>(
+      {{"datasheet", Evidence::datasheet}, {"fitted", Evidence::fitted}, {"measured", Evidence::measured}});
+  sources.push_back({entry.path(), kind, entry["source"].text(), entry["value"].as_it_stands()});
+  return entry["value"];
+}
+
+double read_parameter(JsonReader const& reader, KernelParameter const& parameter, std::vector<Source>& sources) {
+  auto const entry = reader.find(parameter.name);
+  if (!entry) {
+    sources.push_back({fmt::format("{}.{}", reader.path(), parameter.name), Evidence::datasheet, "prior",
+                       fmt::format("{:g}", parameter.prior)});
+    return parameter.prior;
+  }
+  JsonReader const value = value_of(*entry, sources);
+  if (parameter.unit.empty())
+    return value.number(parameter.lowest, parameter.highest);
+  double const seconds = value.quantity<Seconds>().value();
+  if (seconds < parameter.lowest || seconds > parameter.highest)
+    value.fail(fmt::format("must be from {:g} us to {:g} us", parameter.lowest * 1e6, parameter.highest * 1e6));
+  return seconds;
+}
+
+} // namespace
+
+KernelParameters read_kernel_parameters(JsonReader const& reader, std::vector<Source>& sources) {
+  reader.expect_keys({"clock_under_load", "band", "memory_rate", "fixed", "quantize_fixed", "epilogue", "tile_load",
+                      "matrix_16bit", "matrix_fp8", "matrix_block_scaled", "matrix_fp4", "matrix_int8", "matrix_fp32",
+                      "attention_matrix", "attention_softmax", "attention_overhead"});
+  KernelParameters parameters;
+  for (std::size_t i = 0; i < kernel::count; ++i)
+    parameters.values[i] = read_parameter(reader, kernel_parameters()[i], sources);
+  constexpr double slowest_clock = 0.1;
+  if (auto const clock = reader.find("clock_under_load"))
+    parameters.clock_under_load = value_of(*clock, sources).number(slowest_clock, 1);
+  if (auto const band = reader.find("band")) {
+    band->expect_keys({"gemm_16bit", "gemm_8bit", "gemm_4bit", "attention_forward", "attention_backward", "memory_bound"});
+    for (std::size_t i = 0; i < kernel::class_count; ++i)
+      if (auto const entry = band->find(kernel_class_names()[i]))
+        parameters.band[i] = value_of(*entry, sources).number(0, 10);
+  }
+  return parameters;
+}
+
+} // namespace foreplan

@@ -1,0 +1,91 @@
+#include "timing/collectives/demand.hpp"
+
+#include <algorithm>
+
+namespace foreplan {
+
+GroupShape shape_of(Cluster const& cluster, GroupLayout const& layout) {
+  Node const& node = cluster.profile.node;
+  return {.members = layout.members,
+          .nodes = layout.nodes,
+          .on_a_node = layout.fewest_on_a_node,
+          .node_devices = node.devices,
+          .scale_up = node.scale_up.value(),
+          .network = node.nic.value() * layout.fewest_nics};
+}
+
+namespace {
+
+// The op, and its bytes as nccl-tests counts them (CollectiveLine).
+struct Sized {
+  CollectiveOp op = CollectiveOp::all_reduce;
+  double bytes = 0;
+};
+
+Sized sized(Op const& op, Operands const& operands, int members) {
+  double const sent = wire_bytes(op, operands, members).value();
+  double const others = static_cast<double>(members - 1) / members;
+  switch (op.kind) {
+    case OpKind::all_reduce: return {CollectiveOp::all_reduce, sent / (2 * others)};
+    case OpKind::all_gather: return {CollectiveOp::all_gather, sent / others};
+    case OpKind::reduce_scatter: return {CollectiveOp::reduce_scatter, sent / others};
+    default: return {CollectiveOp::send_receive, sent};
+  }
+}
+
+// What one flow carries, of `sent` bytes that a member sends in a ring; the flow's links count 1/p of it, p = on_a_node,
+// as one unit.
+double unit_bytes(CollectiveAlgorithm algorithm, double buffer, double sent, GroupShape const& shape) {
+  double const parts = shape.nodes == 1 ? 1 : shape.on_a_node;
+  switch (algorithm) {
+    case CollectiveAlgorithm::nvls: return buffer;
+    case CollectiveAlgorithm::tree:
+    case CollectiveAlgorithm::nvls_tree: return buffer * (shape.nodes == 2 ? 1 : 2) / parts;
+    case CollectiveAlgorithm::ring:
+    case CollectiveAlgorithm::pat:
+    case CollectiveAlgorithm::direct: return sent / parts;
+  }
+  return sent;
+}
+
+Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupShape const& shape,
+                       BytesPerSecond unit_rate) {
+  HardwareProfile const& profile = cluster.profile;
+  Sized const what = sized(op, operands, shape.members);
+  CollectiveTime const time = collective_time(what.op, shape, *profile.collectives, what.bytes);
+  double const moving = std::max(time.seconds - time.latency, 1e-12);
+  double const sent = wire_bytes(op, operands, shape.members).value();
+  double unit = unit_bytes(time.algorithm, what.bytes, sent, shape);
+  // Links whose given efficiency is below the library's are full, not slower than measured; those of slow devices are.
+  if (cluster.homogeneous())
+    unit = std::min(unit, unit_rate.value() * moving);
+  unit = std::max(unit, 1e-3); // a flow has bytes
+  Demand demand;
+  demand.issue = demand.lead = profile.issue;
+  demand.device = TransferDemand{{{Seconds(time.latency), {{Bytes(unit), BytesPerSecond(unit / moving), {}}}}}};
+  demand.sm_share = static_cast<double>(profile.collective_multiprocessors) / profile.chip.multiprocessors;
+  // Every byte sent is read here, and as many arrive and are written.
+  demand.memory_bandwidth_share = std::min(1.0, 2 * sent / time.seconds / profile.chip.memory_bandwidth.value());
+  demand.evidence = Evidence::fitted;
+  demand.band = profile.collectives->band;
+  return demand;
+}
+
+} // namespace
+
+Demand collective_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupLayout const& layout,
+                         BytesPerSecond unit_rate) {
+  if (!cluster.profile.collectives)
+    return ring_demand(op, operands, cluster, layout, unit_rate);
+  return modelled_demand(op, operands, cluster, shape_of(cluster, layout), unit_rate);
+}
+
+Demand point_to_point_demand(Op const& op, Operands const& operands, Cluster const& cluster, bool same_node,
+                             BytesPerSecond unit_rate) {
+  if (!cluster.profile.collectives)
+    return transfer_demand(op, operands, cluster, same_node, unit_rate);
+  GroupLayout const pair{.members = 2, .nodes = same_node ? 1 : 2, .fewest_on_a_node = same_node ? 2 : 1};
+  return modelled_demand(op, operands, cluster, shape_of(cluster, pair), unit_rate);
+}
+
+} // namespace foreplan

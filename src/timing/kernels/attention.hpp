@@ -1,0 +1,28 @@
+// Time of fused attention (scores, softmax and context in one kernel), alone on the device.
+#pragma once
+
+#include "timing/kernels/machine.hpp"
+
+#include <cstdint>
+
+namespace foreplan {
+
+struct AttentionShape {
+  std::int64_t sequences = 1;
+  std::int64_t length = 0; // tokens of a sequence
+  std::int64_t heads = 0;  // of queries
+  std::int64_t kv_heads = 0;
+  std::int64_t key_size = 0;   // channels of a query and key
+  std::int64_t value_size = 0; // of a value
+  bool causal = true;
+  bool fp8 = false;
+};
+
+// Blocks of 128 queries walk over the keys they see. Products (of padded heads) and softmax run side by side: the root of
+// the sum of squares. The blocks fill the multiprocessors evenly but for the longest, which is not met by others at the
+// end. Heads smaller than 64 channels cost as much as those.
+double attention_forward_seconds(KernelMachine const& machine, AttentionShape const& shape);
+// The same with five products in place of two, and the softmax rebuilt and differentiated.
+double attention_backward_seconds(KernelMachine const& machine, AttentionShape const& shape);
+
+} // namespace foreplan

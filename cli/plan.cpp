@@ -1,5 +1,6 @@
 #include "cli/arguments.hpp"
 #include "cli/command.hpp"
+#include "cli/plan_options.hpp"
 #include "cluster/read_profile.hpp"
 #include "model/read_model.hpp"
 #include "planner/search.hpp"
@@ -167,6 +168,11 @@ int run_plan(std::vector<std::string> const& arguments) {
   request.threads = static_cast<unsigned>(whole_number(*parsed, "threads", 0, 1024));
   auto const top = static_cast<std::size_t>(whole_number(*parsed, "top", 1, 100'000));
   request.keep = std::max<std::size_t>(top, static_cast<std::size_t>(request.finalists));
+
+  Plan smallest; // what is wrong with it is wrong with the model: no plan is legal
+  smallest.sequence_length = request.sequence_length;
+  smallest.global_batch = 1;
+  refuse_illegal(request.model, smallest);
 
   SearchResult const result = search(request, progress_line());
   if (parsed->count("json") > 0)

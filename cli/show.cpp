@@ -335,7 +335,7 @@ std::string group_links(Cluster const& cluster, std::string const& group) {
 }
 
 void show_hardware(std::string const& path, cxxopts::ParseResult const& parsed) {
-  Cluster const cluster{read_profile(path), static_cast<int>(whole_number(parsed, "nodes", 1, 1'000'000)), {}};
+  Cluster const cluster{read_profile(path), static_cast<int>(whole_number(parsed, "nodes", 1, 100'000)), {}};
   std::string const links = parsed.count("group") > 0 ? group_links(cluster, parsed["group"].as<std::string>()) + "\n"
                                                       : "";
   std::cout << cluster.profile.name << ": " << cluster.profile.chip.name << "\n\n"

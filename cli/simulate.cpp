@@ -1,9 +1,13 @@
 #include "planner/simulate.hpp"
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
+#include "engine/engine.hpp"
+#include "engine/expand_program.hpp"
 #include "model/read_model.hpp"
 #include "program/compile.hpp"
 #include "program/verifier.hpp"
+#include "report/table.hpp"
+#include "units/text.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -16,16 +20,42 @@ namespace foreplan {
 
 namespace {
 
-// The proof at the plan's own degrees with few layers and micro-batches: the templates are the same.
-std::string proof(Model model, Plan plan) {
-  Program const program = compile(model, plan);
+std::string proof(Program const& program) {
   std::vector<Finding> const findings = verify(program);
   if (findings.empty())
-    return "Verified: no race, no missing communication, no use of memory that is not there.\n";
-  std::string text;
+    return "\nVerified: no race, no missing communication, no use of memory that is not there.\n";
+  std::string text = "\nNot a correct training step:\n";
   for (Finding const& finding : findings)
-    text += fmt::format("stage {}: {}\n", finding.stage.value(), finding.text);
+    text += fmt::format("  stage {}: {}\n", finding.stage.value(), finding.text);
   return text;
+}
+
+// The step with its collectives as rings: as one transfer each, and as the point-to-point steps that these stand for.
+std::string expansion(Program const& program, Cluster const& cluster) {
+  auto step = [&](RingForm form) {
+    return run_fast(expand_program(program, cluster, form), {.keep_entries = false}).step;
+  };
+  Seconds const transfers = step(RingForm::transfer), steps = step(RingForm::steps);
+  return fmt::format(
+      "\nWith every tp and dp collective a ring, all ranks, without interference: {} a step as single transfers, "
+      "{} as point-to-point steps ({:+.2f} %).\n",
+      to_string(transfers), to_string(steps), 100 * (steps / transfers - 1));
+}
+
+std::string pass_times(Model const& model, Plan const& plan) {
+  std::vector<PassTime> times;
+  compile(model, plan, {}, &times);
+  std::vector<std::vector<std::string>> rows{{"pass", "time"}};
+  for (PassTime const& time : times)
+    rows.push_back({time.name, to_string(time.time)});
+  return '\n' + table(rows);
+}
+
+// Every rank is an item's worth of memory and time: more than this is not what a check of the folding needs.
+void refuse_too_many(char const* option, int ranks, int most) {
+  if (ranks > most)
+    throw InputError(
+        fmt::format("{}: simulates every rank; the plan has {}, at most {} are possible", option, ranks, most));
 }
 
 void write_trace_file(std::filesystem::path const& path, Simulation const& run, Cluster const& cluster, int stage) {
@@ -59,7 +89,9 @@ int run_simulate(std::vector<std::string> const& arguments) {
       ("segments", "runs of layers as one item, not kernel by kernel")
       ("unfold", "simulate every rank, not one of each class")
       ("no-interference", "overlapping work does not slow each other")
+      ("expand", "also run collectives as rings of point-to-point steps, to compare (up to 64 ranks)")
       ("verify", "also prove the program well formed")
+      ("pass-times", "also print how long each pass of the compiler takes")
       ("headroom", "share of the memory that must stay free", text()->default_value("14 %"))
       ("trace", "also write a trace for Perfetto and HolisticTraceAnalysis: a file, or a folder for a file a stage", text())
       ("json", "print JSON");
@@ -77,6 +109,10 @@ int run_simulate(std::vector<std::string> const& arguments) {
   simulation.unfold = parsed->count("unfold") > 0;
   simulation.interference = parsed->count("no-interference") == 0;
   simulation.headroom = share(*parsed, "headroom");
+  if (simulation.unfold)
+    refuse_too_many("--unfold", plan.world_size(), simulation.engine == Engine::simgrid ? 512 : 2048);
+  if (parsed->count("expand") > 0)
+    refuse_too_many("--expand", plan.world_size(), most_expanded_ranks);
 
   Simulation const run = run_plan(model, plan, cluster, simulation);
   Report const report = report_of(run, cluster, simulation);
@@ -88,8 +124,12 @@ int run_simulate(std::vector<std::string> const& arguments) {
     std::cout << json.dump(2) << '\n';
   } else {
     std::cout << to_text(report);
+    if (parsed->count("expand") > 0)
+      std::cout << expansion(*run.program, cluster);
     if (parsed->count("verify") > 0)
-      std::cout << '\n' << proof(model, plan);
+      std::cout << proof(*run.program);
+    if (parsed->count("pass-times") > 0)
+      std::cout << pass_times(model, plan);
   }
   return report.fit == Fit::too_large ? 1 : 0;
 }

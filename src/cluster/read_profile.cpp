@@ -1,9 +1,12 @@
 #include "cluster/read_profile.hpp"
 
+#include <fmt/format.h>
+
 namespace foreplan {
 namespace {
 
 constexpr int most_devices = 1024; // of a node
+constexpr int most_meshed = 64;    // in a full mesh: pairs are numbered over the whole cluster
 
 // The value of a number with its origin, which is noted in `sources`.
 JsonReader value_of(JsonReader const& entry, std::vector<Source>& sources) {
@@ -123,6 +126,8 @@ Node read_node(JsonReader const& reader, std::vector<Source>& sources) {
   if (auto const topology = reader.find("topology"))
     node.topology = topology->choice<ScaleUp>(
         {{"switched", ScaleUp::switched}, {"full_mesh", ScaleUp::full_mesh}, {"pcie", ScaleUp::pcie}});
+  if (node.topology == ScaleUp::full_mesh && node.devices > most_meshed)
+    reader["devices"]["value"].fail(fmt::format("must be at most {} in a full mesh", most_meshed));
   read_if_given(reader, "switches", node.switches, most_devices, sources);
   node.scale_up = read_positive<BytesPerSecond>(reader["scale_up"], sources);
   node.scale_up_latency = read_quantity<Seconds>(reader["scale_up_latency"], sources);
@@ -153,7 +158,8 @@ HardwareProfile read_profile(std::string const& path) {
 }
 
 HardwareProfile read_profile(JsonReader const& reader) {
-  reader.expect_keys({"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives"});
+  reader.expect_keys(
+      {"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives"});
   HardwareProfile profile;
   std::vector<Source>& sources = profile.sources;
   profile.name = reader["name"].text();

@@ -60,7 +60,7 @@ double likeness(CollectiveOp a, CollectiveOp b) {
   auto const rings = [&](CollectiveOp op) {
     return gathers(op) || op == CollectiveOp::all_reduce || op == CollectiveOp::broadcast;
   };
-  return rings(a) == rings(b) ? 0.15 : 0.03;
+  return rings(a) == rings(b) ? 0.05 : 0.02;
 }
 
 double bell(double distance, double width) { return std::exp(-0.5 * (distance / width) * (distance / width)); }
@@ -81,7 +81,7 @@ void set_correction(CollectiveCurve& curve, CollectiveOp op, GroupShape const& s
                     std::vector<CollectiveResidual> const& residuals, int first, int last) {
   // Weight of a measurement 0, 1, 2, 3 octaves away: a bell of 0.6 octaves.
   constexpr std::array<double, 4> near{1, 0.2494, 0.003866, 3.7e-6};
-  constexpr double doubt = 0.1; // weight of "no correction"
+  constexpr double doubt = 0.2; // weight of "no correction"
   std::array<double, octave_count> weight{}, sum{};
   for (CollectiveResidual const& measured : residuals) {
     double const alike = likeness(measured, op, shape);

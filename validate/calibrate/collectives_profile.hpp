@@ -1,0 +1,24 @@
+// The block "collectives" of a hardware profile, from published points and a user's own.
+#pragma once
+
+#include "validate/calibrate/collectives_accuracy.hpp"
+
+namespace foreplan {
+
+struct CollectiveCalibration {
+  CollectiveFit fit;
+  CollectiveModel model;
+  std::string source; // what it rests on, for the profile
+};
+
+// Parameters fitted to all points of the chip's fabric, published and own; residuals of the chip's curves and, with less
+// weight, of the fabric's other chips; band of left-out curves. Throws InputError for a chip without a fabric.
+CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector<MeasuredCollective> const& own = {});
+
+// JSON of the block, indented to stand at the top level of a profile: "collectives": {...}
+std::string collectives_block(CollectiveCalibration const& calibration);
+
+// Name, value, prior, range, and the number of points that moved it.
+std::string collective_parameter_table(CollectiveFit const& fit);
+
+} // namespace foreplan

@@ -1,0 +1,124 @@
+#include "validate/calibrate/kernels_profile.hpp"
+
+#include "report/table.hpp"
+#include "validate/calibrate/kernels_accuracy.hpp"
+#include "validate/calibrate/profile_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace foreplan {
+
+namespace {
+
+std::string with_unit(KernelParameter const& parameter, double value) {
+  return parameter.unit == "us" ? fmt::format("{:.3g} us", value * 1e6) : fmt::format("{:.4g}", value);
+}
+
+std::string value_json(KernelParameter const& parameter, double value) {
+  return parameter.unit.empty() ? with_unit(parameter, value) : json_quoted(with_unit(parameter, value));
+}
+
+std::string entry(std::string_view key, std::string const& value, std::string_view kind, std::string const& source) {
+  return fmt::format("    {}: {{\"value\": {}, \"kind\": \"{}\",\n      \"source\": {}}}", json_quoted(key), value, kind,
+                     json_quoted(source));
+}
+
+// Moved: the rows leave less than two thirds of the prior's width.
+bool is_moved(FitResult const& result, std::size_t parameter) {
+  constexpr double moved = 0.67;
+  return result.rows[parameter] > 0 && result.spread[parameter] < moved * kernel_parameters()[parameter].width;
+}
+
+std::string rows_text(std::vector<MeasuredKernel const*> const& rows) {
+  std::map<std::string, int> machines;
+  for (MeasuredKernel const* row : rows)
+    ++machines[row->machine.empty() ? "own" : row->machine];
+  std::string text;
+  for (auto const& [machine, count] : machines)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, machine);
+  return text;
+}
+
+std::string join(std::vector<std::string> const& entries) {
+  std::string text;
+  for (std::string const& one : entries)
+    text += (text.empty() ? "" : ",\n") + one;
+  return text;
+}
+
+} // namespace
+
+std::optional<KnownChip> known_chip_of(Chip const& profile_chip) {
+  for (KnownChip const& known : known_chips())
+    if (known.profile_chip == profile_chip.name) {
+      KnownChip chip = known;
+      chip.chip = profile_chip;
+      return chip;
+    }
+  return std::nullopt;
+}
+
+KernelAccuracy calibrate_kernels(KnownChip const& chip, std::vector<MeasuredKernel> const& own) {
+  static std::vector<MeasuredKernel> const published = read_kernel_table(published_kernels_path());
+  std::vector<MeasuredKernel const*> rows;
+  for (std::vector<MeasuredKernel> const* table : {&own, &published})
+    for (MeasuredKernel const& row : *table)
+      if (row.chip == chip.name && serves_a_fit(row))
+        rows.push_back(&row);
+  return leave_families_out(chip, rows, rows);
+}
+
+std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration) {
+  KernelFit const& fit = calibration.fit;
+  std::vector<std::string> entries;
+  std::string clock_source = "published/chips.csv";
+  if (fit.parameters.clock_under_load == 1)
+    clock_source = "that at which the rows of this fit were measured";
+  for (MachineClock const& clock : fit.clocks)
+    clock_source += fmt::format("; products of {} ran at {:.2f} of it (a lower power limit would do that)", clock.machine,
+                                clock.clock);
+  entries.push_back(entry("clock_under_load", fmt::format("{:g}", fit.parameters.clock_under_load),
+                          fit.parameters.clock_under_load == 1 ? "fitted" : "datasheet", clock_source));
+  std::string const rows = rows_text(calibration.rows);
+  for (std::size_t i = 0; i < kernel::count; ++i) {
+    KernelParameter const& parameter = kernel_parameters()[i];
+    bool const moved = is_moved(fit.result, i);
+    double const value = fit.parameters.values[i];
+    std::string const source =
+        moved ? fmt::format("{}; {} rows of {} moved it, prior {}", parameter.meaning, fit.result.rows[i], chip.name,
+                            with_unit(parameter, parameter.prior))
+              : fmt::format("prior: {}; no rows of {} say otherwise", parameter.meaning, chip.name);
+    entries.push_back(entry(parameter.name, value_json(parameter, value), moved ? "fitted" : "datasheet", source));
+  }
+  std::vector<std::string> bands;
+  for (std::size_t i = 0; i < kernel::class_count; ++i)
+    if (calibration.band[i] > 0)
+      bands.push_back("  " + entry(kernel_class_names()[i], fmt::format("{:.3f}", calibration.band[i]), "fitted",
+                                   "spread of log(measured / predicted), families of shapes left out: " + rows));
+  std::string text = "\"kernels\": {\n" + join(entries);
+  if (!bands.empty())
+    text += ",\n    \"band\": {\n" + join(bands) + "\n    }";
+  return text + "\n  }";
+}
+
+std::string kernel_parameter_table(KernelFit const& fit) {
+  std::vector<std::vector<std::string>> rows{{"parameter", "value", "prior", "range", "of prior's width", "rows", "meaning"}};
+  for (std::size_t i = 0; i < kernel::count; ++i) {
+    KernelParameter const& parameter = kernel_parameters()[i];
+    if (fit.result.rows[i] == 0)
+      continue; // no row depends on it
+    rows.push_back({std::string(parameter.name), with_unit(parameter, fit.parameters.values[i]),
+                    with_unit(parameter, parameter.prior),
+                    fmt::format("{} to {}", with_unit(parameter, parameter.lowest), with_unit(parameter, parameter.highest)),
+                    fmt::format("{:.2f}", fit.result.spread[i] / parameter.width), std::to_string(fit.result.rows[i]),
+                    std::string(parameter.meaning)});
+  }
+  for (MachineClock const& clock : fit.clocks)
+    rows.push_back({"clock", fmt::format("{:.3f}", clock.clock), "1", "0.4 to 1.3", "", "", "of the machine of " + clock.machine});
+  return table(rows);
+}
+
+} // namespace foreplan

@@ -1,0 +1,25 @@
+// The block "kernels" of a hardware profile, from published rows and a user's own.
+#pragma once
+
+#include "validate/calibrate/kernels_fit.hpp"
+
+#include <string>
+#include <vector>
+
+namespace foreplan {
+
+// The known chip with the name of a profile's, its data sheet replaced by the profile's. nullopt: no such chip in
+// published/chips.csv.
+std::optional<KnownChip> known_chip_of(Chip const& profile_chip);
+
+// Parameters fitted to the chip's rows, published and own; bands of left-out families. A user's rows and a published row
+// count the same; rows of another machine than the one with the most rows say its clock under load.
+KernelAccuracy calibrate_kernels(KnownChip const& chip, std::vector<MeasuredKernel> const& own = {});
+
+// JSON of the block, indented to stand at the top level of a profile: "kernels": {...}
+std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration);
+
+// Name, value, prior, range, how much of the prior's width is left, and the number of rows that moved it.
+std::string kernel_parameter_table(KernelFit const& fit);
+
+} // namespace foreplan

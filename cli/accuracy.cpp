@@ -15,13 +15,13 @@ int run_accuracy_kernels(std::vector<std::string> const& arguments) {
   cxxopts::Options options("foreplan accuracy kernels",
                            "How well kernels are predicted: each family of shapes by a fit that has not seen it.");
   auto text = [] { return cxxopts::value<std::string>()->default_value(""); };
-  options.add_options()("data", "table of measured kernels (columns: validate/calibrate/published/kernels.csv)", text())(
-      "chip", "only this chip, as the table names it", text())("json", "print JSON");
+  options.add_options()("data", "table of measured kernels (columns: validate/calibrate/published/kernels.csv)",
+                        text())("chip", "only this chip, as the table names it", text())("json", "print JSON");
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
-  KernelAccuracyReport const report =
-      kernel_accuracy((*parsed)["data"].as<std::string>(), (*parsed)["chip"].as<std::string>());
+  KernelAccuracyReport const report = kernel_accuracy((*parsed)["data"].as<std::string>(),
+                                                      (*parsed)["chip"].as<std::string>());
   std::cout << (parsed->count("json") > 0 ? kernel_accuracy_json(report) : kernel_accuracy_text(report));
   return 0;
 }
@@ -37,7 +37,8 @@ int run_accuracy(std::vector<std::string> const& arguments) {
     std::cout << "foreplan accuracy kernels|collectives [OPTIONS]    (foreplan accuracy kernels --help lists them)\n";
     return 0;
   }
-  throw InputError(fmt::format("accuracy {}: must be followed by kernels or collectives", what));
+  throw InputError(
+      fmt::format("accuracy{}{}: must be followed by kernels or collectives", what.empty() ? "" : " ", what));
 }
 
 } // namespace foreplan

@@ -2,11 +2,23 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace foreplan {
 
 int run_accuracy_kernels(std::vector<std::string> const& arguments);
 int run_accuracy_collectives(std::vector<std::string> const& arguments);
+
+struct CalibrateFiles {
+  std::string points;
+  std::string hardware; // the profile that is read
+  std::string out;      // the profile that is written
+};
+int calibrate_kernels(CalibrateFiles const& files);
+int calibrate_collectives(CalibrateFiles const& files);
+
+// Writes the profile with one block replaced or added; it must be readable as a profile.
+void write_profile(CalibrateFiles const& files, std::string_view key, std::string const& block);
 
 } // namespace foreplan

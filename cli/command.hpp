@@ -22,5 +22,7 @@ int run_show(std::vector<std::string> const& arguments);
 int run_fit(std::vector<std::string> const& arguments);
 int run_compare(std::vector<std::string> const& arguments);
 int run_explain(std::vector<std::string> const& arguments);
+int run_accuracy(std::vector<std::string> const& arguments);
+int run_calibrate(std::vector<std::string> const& arguments);
 
 } // namespace foreplan

@@ -1,10 +1,10 @@
+#include "report/compare.hpp"
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
 #include "cluster/read_profile.hpp"
 #include "model/read_model.hpp"
 #include "plan/read_plan.hpp"
 #include "planner/simulate.hpp"
-#include "report/compare.hpp"
 #include "report/read_report.hpp"
 
 #include <fmt/format.h>
@@ -26,7 +26,8 @@ Report report_from(std::string const& path, cxxopts::ParseResult const& parsed) 
     reader["format"].fail(R"(must be "foreplan report 1" or "foreplan plan 1")");
   if (parsed.count("model") == 0 || parsed.count("hardware") == 0)
     throw InputError(fmt::format("{}: is a plan; to compare plans give --model and --hardware, or give reports "
-                                 "(foreplan simulate --json)", path));
+                                 "(foreplan simulate --json)",
+                                 path));
   Model const model = read_model(parsed["model"].as<std::string>());
   Plan const plan = read_plan(reader);
   refuse_illegal(model, plan);
@@ -36,7 +37,8 @@ Report report_from(std::string const& path, cxxopts::ParseResult const& parsed) 
 } // namespace
 
 int run_compare(std::vector<std::string> const& arguments) {
-  cxxopts::Options options("foreplan compare", "Why is B slower than A? Each is a plan, or a report (foreplan simulate --json).");
+  cxxopts::Options options("foreplan compare",
+                           "Why is B slower than A? Each is a plan, or a report (foreplan simulate --json).");
   auto text = [] { return cxxopts::value<std::string>(); };
   // clang-format off
   options.positional_help("A.json B.json");

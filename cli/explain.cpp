@@ -1,8 +1,8 @@
+#include "planner/explain.hpp"
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
 #include "io/suggestion.hpp"
 #include "model/read_model.hpp"
-#include "planner/explain.hpp"
 #include "report/table.hpp"
 #include "units/text.hpp"
 
@@ -45,13 +45,23 @@ std::string cost_lines(OpExplanation const& op) {
   } else {
     if (op.flops > Flops(0))
       text += fmt::format("  flops     {}: {} at the chip's peak\n", to_string(op.flops), to_string(op.flops_at_peak));
-    text += fmt::format("  bytes     {}: {} at the memory's bandwidth\n", to_string(op.bytes), to_string(op.bytes_at_peak));
-    text += fmt::format("  alone     {}: {} of peak flops, {} of the memory's bandwidth\n", to_string(op.alone),
-                        percent(op.flops_at_peak / op.alone), percent(op.bytes_at_peak / op.alone));
+    text += fmt::format("  bytes     {}: {} at the memory's bandwidth\n", to_string(op.bytes),
+                        to_string(op.bytes_at_peak));
+    text += fmt::format("  alone     {}: {}{} of the memory's bandwidth\n", to_string(op.alone),
+                        op.flops > Flops(0) ? percent(op.flops_at_peak / op.alone) + " of peak flops, " : "",
+                        percent(op.bytes_at_peak / op.alone));
   }
   text += wrapped("  formula   ", op.formula);
-  return text + fmt::format("  host      {} to issue it\n  beside    others lose {} of the SMs, and {} of the memory's bandwidth\n",
-                            to_string(op.issue), percent(op.sm_share), percent(op.memory_bandwidth_share));
+  text += fmt::format("  rests on  {}{}\n",
+                      op.evidence == Evidence::datasheet ? "data sheets and fitted efficiencies of whole classes"
+                      : op.evidence == Evidence::fitted  ? "a fit to measurements"
+                                                         : "a measurement",
+                      op.band > 0 ? fmt::format("; two thirds of left-out measurements within {}", percent(op.band))
+                                  : "");
+  return text +
+         fmt::format(
+             "  host      {} to issue it\n  beside    others lose {} of the SMs, and {} of the memory's bandwidth\n",
+             to_string(op.issue), percent(op.sm_share), percent(op.memory_bandwidth_share));
 }
 
 std::string text_of(OpExplanation const& op) {
@@ -98,6 +108,8 @@ nlohmann::ordered_json json_of(OpExplanation const& op) {
           {"latency_s", op.latency.value()},
           {"rate_B_per_s", op.rate.value()},
           {"alone_s", op.alone.value()},
+          {"evidence", to_string(op.evidence)},
+          {"band", op.band},
           {"issue_s", op.issue.value()},
           {"sm_share", op.sm_share},
           {"memory_bandwidth_share", op.memory_bandwidth_share},
@@ -130,7 +142,8 @@ void keep_longest(std::vector<OpExplanation>& ops, std::size_t most) {
 } // namespace
 
 int run_explain(std::vector<std::string> const& arguments) {
-  cxxopts::Options options("foreplan explain", "What one op of a plan costs, and from which numbers; without --op: all ops.");
+  cxxopts::Options options("foreplan explain",
+                           "What one op of a plan costs, and from which numbers; without --op: all ops.");
   add_plan_options(options);
   auto text = [] { return cxxopts::value<std::string>(); };
   // clang-format off

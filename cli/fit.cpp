@@ -1,7 +1,7 @@
+#include "planner/fit.hpp"
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
 #include "model/read_model.hpp"
-#include "planner/fit.hpp"
 #include "report/table.hpp"
 #include "units/text.hpp"
 
@@ -42,7 +42,8 @@ std::string answer(FitVerdict const& verdict, std::size_t top) {
     return text;
   }
   return fmt::format("{} of {} changes{} {}; the step takes {} without (if the memory were there):\n\n",
-                     verdict.changes.size(), verdict.tried, verdict.changes_at_once > 1 ? fmt::format(", {} at once,", verdict.changes_at_once) : "", goal,
+                     verdict.changes.size(), verdict.tried,
+                     verdict.changes_at_once > 1 ? fmt::format(", {} at once,", verdict.changes_at_once) : "", goal,
                      to_string(verdict.step)) +
          changes_table(verdict, top);
 }

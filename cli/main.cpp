@@ -21,6 +21,8 @@ constexpr Command table[] = {
     {"compare", "why one plan is slower than another", run_compare},
     {"explain", "what one op of a plan costs, and from which numbers", run_explain},
     {"show", "print a model or a hardware profile as Foreplan understands it", run_show},
+    {"accuracy", "how well measured kernels and collectives are predicted", run_accuracy},
+    {"calibrate", "fit a hardware profile to measured kernels or collectives", run_calibrate},
 };
 
 void print_usage(std::ostream& out) {

@@ -4,12 +4,17 @@
 #include "cluster/read_profile.hpp"
 #include "model/read_model.hpp"
 #include "planner/search.hpp"
+#include "report/compare.hpp"
 #include "report/table.hpp"
 #include "units/text.hpp"
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <csignal>
 #include <iostream>
 
 #include <unistd.h>
@@ -47,42 +52,115 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
   return table(rows);
 }
 
+// ------------------------------------------------------------------------------------------------- when nothing is found
+
+std::string rejections(SearchResult const& result, std::size_t most) {
+  std::string text;
+  for (std::size_t i = 0; i < result.rejected.size() && i < most; ++i)
+    text += fmt::format("{}{} x {}", i > 0 ? ", " : "", result.rejected[i].count, result.rejected[i].rule);
+  if (result.rejected.size() > most)
+    text += fmt::format(", {} rules more", result.rejected.size() - most);
+  return text;
+}
+
+std::string none_legal(SearchRequest const& request, SearchResult const& result) {
+  std::string text = wrapped(
+      "", fmt::format("None of {} combinations is legal for {} on {} devices with a batch of {} sequences. They "
+                      "break, for example:",
+                      result.enumerated, request.model.name, request.cluster.devices(), request.global_batch));
+  for (std::size_t i = 0; i < result.rejected.size() && i < 5; ++i)
+    text += wrapped(fmt::format("  {} x {}: ", result.rejected[i].count, result.rejected[i].rule),
+                    result.rejected[i].example);
+  return text;
+}
+
+std::string none_fits(SearchRequest const& request, SearchResult const& result) {
+  Candidate const& miss = *result.nearest_miss;
+  Bytes const usable = usable_memory(request.cluster.profile);
+  std::string text = wrapped(
+      "", fmt::format("Nothing fits: of {} legal plans the one that needs least memory ({}) takes {} of "
+                      "{} usable, {} too much.",
+                      result.legal, describe(miss.plan), to_string(miss.peak), to_string(usable),
+                      to_string(miss.peak - usable)));
+  if (int const nodes = nodes_that_fit(request); nodes > 0)
+    text += fmt::format("With {} nodes ({} devices) the model would fit.\n", nodes,
+                        nodes * request.cluster.profile.node.devices);
+  if (!request.constraints.empty())
+    text += fmt::format("Left out by what was asked for: {}.\n", rejections(result, 5));
+  return text;
+}
+
+std::string none_found(SearchRequest const& request, SearchResult const& result) {
+  if (result.stopped)
+    return fmt::format("Stopped before a plan was found; {} plans are legal.\n", result.legal);
+  if (!result.borderline.empty())
+    return wrapped(
+        "", fmt::format("No plan leaves {} of the memory free; {} fit without that headroom, the fastest in {} a "
+                        "step ({}).",
+                        percent(request.headroom), result.lack_headroom, to_string(result.borderline[0].step),
+                        describe(result.borderline[0].plan)));
+  return result.nearest_miss ? none_fits(request, result) : none_legal(request, result);
+}
+
+// -------------------------------------------------------------------------------------------------------------- the best
+
 std::string sentence(SearchRequest const& request, SearchResult const& result) {
-  if (result.finalists.empty()) {
-    if (!result.borderline.empty())
-      return fmt::format(
-          "No plan leaves {} of the memory free; {} fit without that headroom, the fastest in {} a step.\n",
-          percent(request.headroom), result.lack_headroom, to_string(result.borderline[0].step));
-    if (!result.nearest_miss)
-      return fmt::format("None of {} combinations is legal for {} on {} devices with a batch of {}.\n",
-                         result.enumerated, request.model.name, request.cluster.devices(), request.global_batch);
-    Candidate const& miss = *result.nearest_miss;
-    return fmt::format("Nothing fits: the plan that needs least ({}) takes {} of {} usable, {} too much.\n",
-                       describe(miss.plan), to_string(miss.peak), to_string(usable_memory(request.cluster.profile)),
-                       to_string(miss.peak - usable_memory(request.cluster.profile)));
-  }
+  if (result.finalists.empty() && result.ranked.empty())
+    return none_found(request, result);
+  if (result.finalists.empty())
+    return wrapped(
+        "", fmt::format("Best: {}, {} a step.", describe(result.ranked[0].plan), to_string(result.ranked[0].step)));
   Report const& best = result.finalists[0];
   std::string text = fmt::format("Best for {} on {} x {}: {}, {} a step ({:.0f} tokens/s per device, MFU {})",
                                  best.model, best.devices, best.hardware, describe(best.plan), to_string(best.step),
                                  best.tokens_per_second / best.devices, percent(best.mfu));
   if (result.finalists.size() > 1)
     text += fmt::format(", {} ahead of the next", percent(result.finalists[1].step / best.step - 1));
-  return text + ".\n";
+  return wrapped("", text + (result.stopped ? ". Stopped: there may be a better one." : "."));
+}
+
+// What the runners-up lose by, part by part.
+std::string why_they_lose(SearchResult const& result) {
+  std::string text;
+  for (std::size_t i = 1; i < result.reports.size(); ++i) {
+    Report const &best = result.reports[0], &other = result.reports[i];
+    text += wrapped(fmt::format("  #{:<3}", i + 1),
+                    fmt::format("{:+.1f} %: {}; memory {} against {}", 100 * (other.step / best.step - 1),
+                                main_differences(compare(best, other)), to_string(other.peak_memory),
+                                to_string(best.peak_memory)));
+  }
+  return text.empty() ? text : "\nwhy they are slower than #1:\n" + text;
+}
+
+std::string borderline_text(SearchRequest const& request, SearchResult const& result, std::size_t top) {
+  if (result.borderline.empty())
+    return {};
+  std::string text = fmt::format("\nleave less than {} of the memory free, so not ranked above:\n",
+                                 percent(request.headroom));
+  return text + candidates_table(result.borderline, std::min<std::size_t>(top, 3), request);
+}
+
+std::string checked_text(SearchResult const& result) {
+  std::string text;
+  for (std::size_t i = 0; i < result.finalists.size(); ++i)
+    text += fmt::format("{}{} ({})", i > 0 ? ", " : "", to_string(result.finalists[i].step),
+                        describe(result.finalists[i].plan));
+  return text.empty() ? text : wrapped("", fmt::format("Run again on SimGrid, kernel by kernel: {}.", text));
 }
 
 std::string text_of(SearchRequest const& request, SearchResult const& result, std::size_t top) {
   std::string text = sentence(request, result);
-  text += fmt::format("  {} combinations, {} legal: {} fit, {} lack headroom ({}), {} too large for {}.\n",
-                      result.enumerated, result.legal, result.fit, result.lack_headroom,
-                      percent(request.headroom), result.too_large, to_string(usable_memory(request.cluster.profile)));
+  text += wrapped("  ", fmt::format("{} combinations, {} legal: {} fit, {} lack headroom ({}), {} too large for {}.",
+                                    result.enumerated, result.legal, result.fit, result.lack_headroom,
+                                    percent(request.headroom), result.too_large,
+                                    to_string(usable_memory(request.cluster.profile))));
+  if (!result.rejected.empty() && result.legal > 0)
+    text += wrapped("  ", fmt::format("Not legal: {}.", rejections(result, 4)));
   if (!result.ranked.empty())
-    text += "\nRanked by the fast engine on segments:\n" + candidates_table(result.ranked, top, request);
-  if (!result.borderline.empty())
-    text += fmt::format("\nLack headroom ({} of the memory is to stay free); not ranked above:\n",
-                        percent(request.headroom)) +
-            candidates_table(result.borderline, std::min<std::size_t>(top, 3), request);
-  for (std::size_t i = 0; i < result.finalists.size(); ++i)
-    text += fmt::format("\n[{}] ", i + 1) + to_text(result.finalists[i]);
+    text += "\nranked by the fast engine on segments\n" + candidates_table(result.ranked, top, request);
+  text += why_they_lose(result) + borderline_text(request, result, top);
+  if (!result.finalists.empty())
+    text += '\n' + checked_text(result) + '\n' + to_text(result.finalists[0]);
   return text;
 }
 
@@ -111,29 +189,60 @@ nlohmann::ordered_json json_of(SearchRequest const& request, SearchResult const&
                               {"fit", result.fit},
                               {"lack_headroom", result.lack_headroom},
                               {"too_large", result.too_large},
+                              {"stopped", result.stopped},
+                              {"rejected", nlohmann::ordered_json::array()},
                               {"finalists", nlohmann::ordered_json::array()},
                               {"ranked", nlohmann::ordered_json::array()},
                               {"borderline", nlohmann::ordered_json::array()},
                               {"nearest_miss", nullptr}};
+  for (Rejection const& rejection : result.rejected)
+    json["rejected"].push_back({{"rule", rejection.rule}, {"count", rejection.count}, {"example", rejection.example}});
   for (Report const& report : result.finalists)
     json["finalists"].push_back(to_json(report));
   for (std::size_t i = 0; i < result.ranked.size() && i < top; ++i)
     json["ranked"].push_back(json_of(result.ranked[i]));
   for (std::size_t i = 0; i < result.borderline.size() && i < top; ++i)
     json["borderline"].push_back(json_of(result.borderline[i]));
+  for (std::size_t i = 1; i < result.reports.size() && i < top; ++i)
+    json["ranked"][i]["against_best"] = to_json(compare(result.reports[0], result.reports[i]));
   if (result.nearest_miss)
     json["nearest_miss"] = json_of(*result.nearest_miss);
   return json;
+}
+
+// Set by Ctrl-C: the search ends with the best so far. A second Ctrl-C ends the program.
+std::atomic<bool> interrupted = false;
+
+void interrupt(int signal) {
+  interrupted = true;
+  std::signal(signal, SIG_DFL);
+}
+
+std::vector<Constraint> constraints_of(cxxopts::ParseResult const& parsed) {
+  std::vector<Constraint> constraints;
+  for (char const* option : {"require", "forbid"})
+    if (parsed.count(option) > 0)
+      for (std::string const& text : parsed[option].as<std::vector<std::string>>())
+        constraints.push_back(read_constraint(fmt::format("--{}", option), text));
+  return constraints;
+}
+
+std::string bar(std::size_t done, std::size_t all) {
+  std::size_t const filled = all > 0 ? 20 * done / all : 20;
+  return '[' + std::string(filled, '#') + std::string(20 - filled, ' ') + ']';
 }
 
 // A line on the terminal that is written over; nothing where nobody looks.
 Progress progress_line() {
   if (isatty(STDERR_FILENO) == 0)
     return {};
-  return [](std::size_t done, std::size_t all, Seconds best) {
+  auto const start = std::chrono::steady_clock::now();
+  return [start](std::size_t done, std::size_t all, Seconds best) {
     if (done % 16 != 0 && done != all)
       return;
-    std::cerr << fmt::format("\r{} of {} plans, best {}          ", done, all,
+    std::chrono::duration<double> const elapsed = std::chrono::steady_clock::now() - start;
+    std::cerr << fmt::format("\r{} {} of {} plans, {:.0f}/s, best {}          ", bar(done, all), done, all,
+                             static_cast<double>(done) / std::max(1e-3, elapsed.count()),
                              best > Seconds(0) ? to_string(best) + " a step" : "none yet");
     if (done == all)
       std::cerr << "\r\033[K";
@@ -145,15 +254,24 @@ Progress progress_line() {
 
 int run_plan(std::vector<std::string> const& arguments) {
   cxxopts::Options options("foreplan plan", "Finds the best plan for a model on a cluster.");
-  options.add_options()("model", "model file (models/*.json)", cxxopts::value<std::string>())(
-      "hardware", "hardware profile (hardware_profiles/*.json)", cxxopts::value<std::string>())(
-      "nodes", "nodes of the cluster", cxxopts::value<std::string>())("seq-len", "tokens of a sequence",
-                                                                      cxxopts::value<std::string>())(
-      "global-batch", "sequences of a step, over all devices", cxxopts::value<std::string>())(
-      "headroom", "share of the memory that must stay free", cxxopts::value<std::string>()->default_value("14 %"))(
-      "top", "plans to list", cxxopts::value<std::string>()->default_value("10"))(
-      "finalists", "plans to run again on SimGrid", cxxopts::value<std::string>()->default_value("3"))(
-      "threads", "of the search; 0: all", cxxopts::value<std::string>()->default_value("0"))("json", "print JSON");
+  auto text = [] { return cxxopts::value<std::string>(); };
+  // clang-format off
+  options.add_options()
+      ("model", "model file (models/*.json)", text())
+      ("hardware", "hardware profile (hardware_profiles/*.json)", text())
+      ("nodes", "nodes of the cluster", text())
+      ("seq-len", "tokens of a sequence", text())
+      ("global-batch", "sequences of a step, over all devices", text())
+      ("require", "only plans for which this holds, as tp=8, pp<=4, recompute!=full; may be given again",
+       cxxopts::value<std::vector<std::string>>())
+      ("forbid", "no plans for which this holds, as recompute=full; may be given again",
+       cxxopts::value<std::vector<std::string>>())
+      ("headroom", "share of the memory that must stay free", text()->default_value("14 %"))
+      ("top", "plans to list", text()->default_value("10"))
+      ("finalists", "plans to run again on SimGrid", text()->default_value("3"))
+      ("threads", "of the search; 0: all", text()->default_value("0"))
+      ("json", "print JSON");
+  // clang-format on
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
@@ -173,6 +291,11 @@ int run_plan(std::vector<std::string> const& arguments) {
   smallest.sequence_length = request.sequence_length;
   smallest.global_batch = 1;
   refuse_illegal(request.model, smallest);
+
+  request.constraints = constraints_of(*parsed);
+  request.explain = std::min<std::size_t>(top, 5);
+  request.stop = &interrupted;
+  std::signal(SIGINT, interrupt);
 
   SearchResult const result = search(request, progress_line());
   if (parsed->count("json") > 0)

@@ -4,6 +4,7 @@
 #include "engine/engine.hpp"
 #include "engine/expand_program.hpp"
 #include "model/read_model.hpp"
+#include "planner/details.hpp"
 #include "program/compile.hpp"
 #include "program/verifier.hpp"
 #include "report/table.hpp"
@@ -94,6 +95,7 @@ int run_simulate(std::vector<std::string> const& arguments) {
       ("pass-times", "also print how long each pass of the compiler takes")
       ("headroom", "share of the memory that must stay free", text()->default_value("14 %"))
       ("trace", "also write a trace for Perfetto and HolisticTraceAnalysis: a file, or a folder for a file a stage", text())
+      ("details", "with --json: also every pass, memory over the issue order, places of the ranks")
       ("json", "print JSON");
   // clang-format on
   auto const parsed = parse(options, arguments);
@@ -121,6 +123,8 @@ int run_simulate(std::vector<std::string> const& arguments) {
   if (parsed->count("json") > 0) {
     nlohmann::ordered_json json{{"format", "foreplan report 1"}};
     json.update(to_json(report));
+    if (parsed->count("details") > 0)
+      json["details"] = to_json(details_of(run, cluster));
     std::cout << json.dump(2) << '\n';
   } else {
     std::cout << to_text(report);

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 namespace foreplan {
 
@@ -40,68 +39,92 @@ Seconds latency(Demand const& demand) {
   return sum;
 }
 
-bool begins_with(std::string const& key, std::vector<std::string_view> const& beginnings) {
-  return std::any_of(beginnings.begin(), beginnings.end(),
-                     [&](std::string_view beginning) { return key.starts_with(beginning); });
+// A key that ends in "." or "_" stands for all that begin with it.
+bool is_one_of(std::string const& key, std::vector<std::string_view> const& keys) {
+  return std::any_of(keys.begin(), keys.end(), [&](std::string_view wanted) {
+    return wanted.ends_with('.') || wanted.ends_with('_') ? key.starts_with(wanted) : key == wanted;
+  });
 }
 
 std::vector<Source> parameters_of(HardwareProfile const& profile, std::vector<std::string_view> const& keys) {
   std::vector<Source> found;
   for (Source const& source : profile.sources)
-    if (begins_with(source.key, keys))
+    if (is_one_of(source.key, keys))
       found.push_back(source);
   return found;
 }
 
-void explain_kernel(OpExplanation& result, Op const& op, Operands const& operands, Cluster const& cluster) {
-  HardwareProfile const& profile = cluster.profile;
+// What the cost model does (timing/kernels.hpp), and the parameters that it takes.
+struct Formula {
+  std::string_view text;
+  std::vector<std::string_view> parameters;
+};
+
+Formula kernel_formula(KernelClass kernel_class, bool single, bool is_fitted) {
+  std::string_view const peak = single ? "chip.fp32_peak" : "chip.bf16_peak";
+  if (is_fitted && kernel_class == KernelClass::gemm)
+    return {"fixed time + the largest of three limits of the shape: memory, power, and the waves of output tiles "
+            "(src/timing/kernels/gemm.hpp)",
+            {peak, "chip.memory_bandwidth", "chip.multiprocessors", "overheads.issue", "kernels.memory_rate",
+             "kernels.fixed", "kernels.epilogue", "kernels.tile_load",
+             single ? "kernels.matrix_fp32" : "kernels.matrix_16bit", "kernels.clock_under_load",
+             "kernels.band.gemm_16bit"}};
+  if (is_fitted && kernel_class == KernelClass::attention)
+    return {"products and softmax side by side over blocks of 128 queries (src/timing/kernels/attention.hpp)",
+            {peak, "chip.multiprocessors", "overheads.issue", "kernels.fixed", "kernels.matrix_16bit",
+             "kernels.attention_", "kernels.clock_under_load", "kernels.band.attention_"}};
+  if (kernel_class == KernelClass::gemm || kernel_class == KernelClass::attention) {
+    bool const gemm = kernel_class == KernelClass::gemm;
+    return {gemm ? "max(flops / (peak * efficiency.gemm), bytes / (bandwidth * efficiency.memory_bound)) + kernel_fixed"
+                 : "max(flops / (peak * efficiency.attention), bytes / (bandwidth * efficiency.memory_bound)) + "
+                   "kernel_fixed",
+            {peak, "chip.memory_bandwidth", gemm ? "efficiency.gemm" : "efficiency.attention",
+             "efficiency.memory_bound", "overheads.kernel_fixed", "overheads.issue"}};
+  }
+  return {"bytes / (bandwidth * efficiency.memory_bound) + kernel_fixed",
+          {"chip.memory_bandwidth", "efficiency.memory_bound", "overheads.kernel_fixed", "overheads.issue",
+           "kernels.band.memory_bound"}};
+}
+
+void explain_kernel(OpExplanation& result, Op const& op, Operands const& operands, HardwareProfile const& profile) {
   Amount const amount = amount_of(op, operands);
-  bool const single = operands.reads.empty() ? true : operands.reads[0]->dtype == DType::fp32;
-  FlopsPerSecond const peak = single ? profile.chip.fp32_peak : profile.chip.bf16_peak;
+  bool const single = operands.reads.empty() || operands.reads[0]->dtype == DType::fp32;
   result.flops = amount.flops;
   result.bytes = amount.bytes;
-  result.flops_at_peak = amount.flops / peak;
+  result.flops_at_peak = amount.flops / (single ? profile.chip.fp32_peak : profile.chip.bf16_peak);
   result.bytes_at_peak = amount.bytes / profile.chip.memory_bandwidth;
-  std::vector<std::string_view> keys{"chip.memory_bandwidth", "efficiency.memory_bound", "overheads.kernel_fixed",
-                                     "overheads.issue", "kernels."};
-  bool const attention = kernel_class(op.kind) == KernelClass::attention;
-  // The plain roofline, if it is what the cost model uses.
-  double const efficiency = attention ? profile.efficiency.attention : profile.efficiency.gemm;
-  Seconds const of_flops = result.flops_at_peak / efficiency;
-  Seconds const of_bytes = result.bytes_at_peak / profile.efficiency.memory_bound;
-  Seconds const roofline = std::max(of_flops, of_bytes) + profile.kernel_fixed;
-  if (amount.flops > Flops(0)) {
-    keys.push_back(single ? "chip.fp32_peak" : "chip.bf16_peak");
-    keys.push_back(attention ? "efficiency.attention" : "efficiency.gemm");
-  }
-  bool const plain = std::abs((roofline - result.alone).value()) <= 1e-9 * result.alone.value();
-  if (!plain)
-    result.formula = "kernel model of the profile (see parameters), corrected by shape";
-  else if (amount.flops > Flops(0))
-    result.formula = fmt::format("max(flops / (peak * {}), bytes / (bandwidth * {})) + kernel_fixed",
-                                 attention ? "efficiency.attention" : "efficiency.gemm", "efficiency.memory_bound");
-  else
-    result.formula = "bytes / (bandwidth * efficiency.memory_bound) + kernel_fixed";
-  result.parameters = parameters_of(profile, keys);
+  Formula const formula = kernel_formula(kernel_class(op.kind), single, profile.kernels.has_value());
+  result.formula = formula.text;
+  result.parameters = parameters_of(profile, formula.parameters);
 }
 
 void explain_communication(OpExplanation& result, Op const& op, Operands const& operands, FoldedProgram const& program,
-                           Item const& item, Cluster const& cluster, Plan const& plan) {
-  Demand const& demand = program.demands[at(item.demand)];
+                           Item const& item, HardwareProfile const& profile, Plan const& plan) {
   result.communication = true;
-  int const members = is_collective(op.kind) ? group_size(plan, op.group.axes) : 2;
-  result.group = item.communicator < 0 ? "alone" : program.communicators[at(item.communicator)].name;
-  result.bytes = item.communicator < 0 ? Bytes(0) : wire_bytes(op, operands, members);
   if (item.communicator < 0) {
-    result.formula = "nothing to do: a group of one";
+    result.group = "a group of one";
+    result.formula = "nothing to do";
     return;
   }
-  result.latency = latency(demand);
+  result.group = program.communicators[at(item.communicator)].name;
+  result.bytes = wire_bytes(op, operands, is_collective(op.kind) ? group_size(plan, op.group.axes) : 2);
+  result.latency = latency(program.demands[at(item.demand)]);
   if (result.alone > result.latency)
     result.rate = result.bytes / (result.alone - result.latency);
-  result.formula = "latency of the library's algorithm + bytes on the wire / the rate that the group's links allow";
-  result.parameters = parameters_of(cluster.profile, {"node.", "efficiency.scale_up", "efficiency.network",
-                                                      "overheads.collective", "overheads.issue", "collectives."});
+  std::vector<std::string_view> keys{"node.scale_up", "node.nic", "overheads.issue",
+                                     "overheads.collective_multiprocessors"};
+  if (profile.collectives) {
+    result.formula =
+        "the fastest of the library's algorithms and protocols for the group and size: latency + bytes / rate + a "
+        "ramp (src/timing/collectives/curve.hpp)";
+    keys.push_back("collectives.");
+  } else {
+    result.formula =
+        "ring: collective_base + a hop's latency a step + bytes on the wire / the rate of the group's links";
+    keys.insert(keys.end(), {"node.scale_up_latency", "node.network_latency", "efficiency.scale_up",
+                             "efficiency.network", "overheads.collective_base"});
+  }
+  result.parameters = parameters_of(profile, keys);
 }
 
 template <class Owner>
@@ -119,12 +142,14 @@ OpExplanation explanation(Op const& op, Owner const& owner, FoldedProgram const&
     result.operands.push_back(operand_of(*tensor, true));
   result.alone = alone(demand);
   result.issue = demand.issue;
+  result.evidence = demand.evidence;
+  result.band = demand.band;
   result.sm_share = demand.sm_share;
   result.memory_bandwidth_share = demand.memory_bandwidth_share;
   if (is_communication(op.kind))
-    explain_communication(result, op, operands, program, item, cluster, plan);
+    explain_communication(result, op, operands, program, item, cluster.profile, plan);
   else
-    explain_kernel(result, op, operands, cluster);
+    explain_kernel(result, op, operands, cluster.profile);
   return result;
 }
 

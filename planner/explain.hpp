@@ -40,8 +40,10 @@ struct OpExplanation {
   Seconds latency;       // of communication: of all phases
   BytesPerSecond rate;   // of communication: bytes over (alone - latency)
 
-  Seconds alone; // on an empty machine
-  Seconds issue; // of the host
+  Seconds alone;                           // on an empty machine
+  Evidence evidence = Evidence::datasheet; // what `alone` rests on
+  double band = 0;                         // spread of log(measured / predicted) where that is known; 0: it is not
+  Seconds issue;                           // of the host
   double sm_share = 0;
   double memory_bandwidth_share = 0;
   std::string formula;

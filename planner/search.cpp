@@ -22,12 +22,14 @@ Bytes least_memory(Model const& model, Plan const& plan) {
   return Bytes(parameters * (2 + gradient + 12 / shards));
 }
 
-// Runs work(i) for all i below count, on the request's number of threads.
+bool is_stopped(SearchRequest const& request) { return request.stop != nullptr && *request.stop; }
+
+// Runs work(i) for all i below count, on the request's number of threads; when it is stopped, for the first of them.
 template <class Work>
 void for_all(SearchRequest const& request, std::size_t count, Work const& work) {
   std::atomic<std::size_t> next = 0;
   auto run = [&] {
-    for (std::size_t i = next++; i < count; i = next++)
+    for (std::size_t i = next++; i < count && !is_stopped(request); i = next++)
       work(i);
   };
   unsigned const threads = request.threads > 0 ? request.threads : std::max(1U, std::thread::hardware_concurrency());
@@ -70,6 +72,26 @@ Candidate with_memory(SearchRequest const& request, Plan const& plan) {
   return candidate;
 }
 
+// With all that saves memory.
+bool is_frugal(Plan const& plan) {
+  return plan.micro_batch == 1 && plan.recompute == Recompute::full && plan.chunks == 1 &&
+         (plan.zero_stage == 1 || plan.dp == 1) && (plan.sequence_parallel || plan.tp == 1);
+}
+
+// Of the plans with all that saves memory (or of all, where none has), the one that needs least.
+std::optional<Candidate> nearest_miss(SearchRequest const& request, std::vector<Plan> const& plans) {
+  std::optional<Candidate> least;
+  bool const any_frugal = std::any_of(plans.begin(), plans.end(), is_frugal);
+  for (Plan const& plan : plans) {
+    if (any_frugal && !is_frugal(plan))
+      continue;
+    Candidate candidate{plan, peak_memory(request.model, plan), Fit::too_large, Seconds(0), Seconds(0)};
+    if (!least || candidate.peak < least->peak)
+      least = candidate;
+  }
+  return least;
+}
+
 bool faster(Candidate const& a, Candidate const& b) { return a.step < b.step; }
 
 std::vector<Report> run_finalists(SearchRequest const& request, std::vector<Candidate> const& ranked) {
@@ -81,10 +103,6 @@ std::vector<Report> run_finalists(SearchRequest const& request, std::vector<Cand
   return reports;
 }
 
-} // namespace
-
-namespace {
-
 // The candidates that fit as asked, by their lower bounds; those beyond the `keep` best are left out when no bound says
 // that they could be among these. Waves of a fixed size, so that the answer does not depend on the number of threads.
 std::vector<Candidate> time_best(SearchRequest const& request, std::vector<Candidate> candidates, std::size_t keep,
@@ -93,7 +111,7 @@ std::vector<Candidate> time_best(SearchRequest const& request, std::vector<Candi
   std::stable_sort(candidates.begin(), candidates.end(),
                    [](Candidate const& a, Candidate const& b) { return a.bound < b.bound; });
   std::vector<Candidate> timed;
-  for (std::size_t first = 0; first < candidates.size(); first += wave) {
+  for (std::size_t first = 0; first < candidates.size() && !is_stopped(request); first += wave) {
     if (timed.size() >= keep && candidates[first].bound >= timed[keep - 1].step) {
       reporter.done(candidates.size() - first);
       break;
@@ -106,6 +124,7 @@ std::vector<Candidate> time_best(SearchRequest const& request, std::vector<Candi
     });
     timed.insert(timed.end(), candidates.begin() + static_cast<std::ptrdiff_t>(first),
                  candidates.begin() + static_cast<std::ptrdiff_t>(first + count));
+    std::erase_if(timed, [](Candidate const& candidate) { return candidate.step == Seconds(0); }); // stopped before
     std::stable_sort(timed.begin(), timed.end(), faster);
   }
   return timed;
@@ -115,8 +134,9 @@ std::vector<Candidate> time_best(SearchRequest const& request, std::vector<Candi
 
 SearchResult search(SearchRequest const& request, Progress const& progress) {
   SearchSpace const space = search_space(request.model, request.cluster.devices(), request.cluster.profile.node.devices,
-                                         request.sequence_length, request.global_batch);
+                                         request.sequence_length, request.global_batch, request.constraints);
   SearchResult result;
+  result.rejected = space.rejected;
   result.enumerated = space.enumerated;
   result.legal = static_cast<std::int64_t>(space.plans.size());
   Reporter reporter(progress, space.plans.size());
@@ -132,10 +152,8 @@ SearchResult search(SearchRequest const& request, Progress const& progress) {
   // Then the time of what fits, where a bound does not say that it is too long.
   LowerBound bound(request.model, request.cluster);
   std::vector<Candidate> fitting, borderline;
-  Candidate const* least = nullptr;
+  std::erase_if(candidates, [](Candidate const& candidate) { return candidate.peak == Bytes(0); }); // stopped before
   for (Candidate& candidate : candidates) {
-    if (least == nullptr || candidate.peak < least->peak)
-      least = &candidate;
     if (candidate.fit == Fit::too_large) {
       ++result.too_large;
       continue;
@@ -147,12 +165,32 @@ SearchResult search(SearchRequest const& request, Progress const& progress) {
   result.lack_headroom = static_cast<std::int64_t>(borderline.size());
   result.ranked = time_best(request, std::move(fitting), request.keep, reporter);
   result.borderline = time_best(request, std::move(borderline), std::min<std::size_t>(request.keep, 3), reporter);
-  if (result.ranked.empty() && result.borderline.empty() && least != nullptr) {
-    result.nearest_miss = *least;
-    result.nearest_miss->peak = peak_memory(request.model, least->plan);
-  }
-  result.finalists = run_finalists(request, result.ranked);
+  if (result.fit == 0 && result.lack_headroom == 0 && !is_stopped(request))
+    result.nearest_miss = nearest_miss(request, space.plans);
+  result.stopped = is_stopped(request);
+  result.reports.resize(std::min(request.explain, result.ranked.size()));
+  SearchRequest unstopped = request;
+  unstopped.stop = nullptr;
+  if (result.stopped) // the answer must come soon
+    unstopped.finalists = std::min(1, request.finalists);
+  for_all(unstopped, result.reports.size(), [&](std::size_t i) {
+    result.reports[i] = simulate(request.model, result.ranked[i].plan, request.cluster, {.headroom = request.headroom});
+  });
+  result.finalists = run_finalists(unstopped, result.ranked);
   return result;
+}
+
+int nodes_that_fit(SearchRequest const& request) {
+  HardwareProfile const& profile = request.cluster.profile;
+  for (int nodes = request.cluster.nodes * 2; nodes <= 1024; nodes *= 2) {
+    SearchSpace const space = search_space(request.model, nodes * profile.node.devices, profile.node.devices,
+                                           request.sequence_length, request.global_batch, request.constraints);
+    for (Plan const& plan : space.plans)
+      if (is_frugal(plan) && least_memory(request.model, plan) <= usable_memory(profile) &&
+          fit_of(peak_memory(request.model, plan), usable_memory(profile), request.headroom) == Fit::fits)
+        return nodes;
+  }
+  return 0;
 }
 
 } // namespace foreplan

@@ -3,8 +3,10 @@
 // for that engine, not sampled. The best are run again on SimGrid, kernel by kernel.
 #pragma once
 
+#include "planner/search_space.hpp"
 #include "planner/simulate.hpp"
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <vector>
@@ -18,8 +20,11 @@ struct SearchRequest {
   std::int64_t global_batch = 0;
   double headroom = 0.14;
   int finalists = 3;
-  std::size_t keep = 10; // plans whose order must be proven
-  unsigned threads = 0;  // 0: as many as the machine has
+  std::size_t keep = 10;                   // plans whose order must be proven
+  unsigned threads = 0;                    // 0: as many as the machine has
+  std::vector<Constraint> constraints;     // on the plans to look at
+  std::size_t explain = 0;                 // of the ranked plans: how many to report, to say why they lose
+  std::atomic<bool> const* stop = nullptr; // true: end soon with the best so far
 };
 
 struct Candidate {
@@ -40,7 +45,13 @@ struct SearchResult {
   std::vector<Candidate> borderline; // that lack headroom, likewise (the first 3)
   std::optional<Candidate> nearest_miss; // when none fits: the one that needs least
   std::vector<Report> finalists;         // of `ranked`, on SimGrid, fastest first
+  std::vector<Rejection> rejected;
+  std::vector<Report> reports; // of the first of `ranked`, by the engine that ranked them
+  bool stopped = false;        // before all was looked at: then nothing is proven
 };
+
+// When nothing fits: the fewest nodes, in doublings, with which a plan with the least memory would fit; 0: none up to 1024.
+int nodes_that_fit(SearchRequest const& request);
 
 // `progress` is called now and then, from one thread at a time, with plans done, plans in all and the best step so far.
 using Progress = std::function<void(std::size_t done, std::size_t all, Seconds best)>;

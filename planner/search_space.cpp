@@ -2,6 +2,8 @@
 
 #include "plan/plan_checker.hpp"
 
+#include <algorithm>
+
 namespace foreplan {
 
 namespace {
@@ -38,10 +40,31 @@ std::vector<Plan> with_switches(Plan plan) {
   return plans;
 }
 
+void reject(SearchSpace& space, std::string const& rule, std::string const& example) {
+  auto const known = std::find_if(space.rejected.begin(), space.rejected.end(),
+                                  [&](Rejection const& rejection) { return rejection.rule == rule; });
+  if (known == space.rejected.end())
+    space.rejected.push_back({rule, 1, example});
+  else
+    ++known->count;
+}
+
+// To the plans, or to the rejected.
+void add(SearchSpace& space, Model const& model, Plan const& plan, std::vector<Constraint> const& constraints) {
+  for (Constraint const& constraint : constraints)
+    if (!allows(constraint, plan))
+      return reject(space, constraint.text, describe(plan));
+  std::vector<PlanFinding> const findings = check(model, plan);
+  if (findings.empty())
+    space.plans.push_back(plan);
+  else
+    reject(space, findings[0].rule, findings[0].text);
+}
+
 } // namespace
 
 SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
-                         std::int64_t global_batch) {
+                         std::int64_t global_batch, std::vector<Constraint> const& constraints) {
   SearchSpace space;
   Plan plan;
   plan.sequence_length = sequence_length;
@@ -56,13 +79,14 @@ SearchSpace search_space(Model const& model, int devices, int devices_per_node, 
         for (Plan const& scheduled : with_schedules(model, plan)) {
           for (Plan const& candidate : with_switches(scheduled)) {
             ++space.enumerated;
-            if (check(model, candidate).empty())
-              space.plans.push_back(candidate);
+            add(space, model, candidate, constraints);
           }
         }
       }
     }
   }
+  std::stable_sort(space.rejected.begin(), space.rejected.end(),
+                   [](Rejection const& a, Rejection const& b) { return a.count > b.count; });
   return space;
 }
 

@@ -3,19 +3,30 @@
 
 #include "model/model.hpp"
 #include "plan/plan.hpp"
+#include "planner/constraint.hpp"
 
+#include <cstdint>
+#include <string>
 #include <vector>
 
 namespace foreplan {
 
+// Combinations that were left out, by the first rule of the plan checker (or the constraint) that each breaks.
+struct Rejection {
+  std::string rule;
+  std::int64_t count = 0;
+  std::string example; // the checker's text for the first of them
+};
+
 struct SearchSpace {
-  std::vector<Plan> plans;     // legal, in a fixed order
-  std::int64_t enumerated = 0; // before the plan checker
+  std::vector<Plan> plans;         // legal, in a fixed order
+  std::int64_t enumerated = 0;     // before the plan checker
+  std::vector<Rejection> rejected; // most frequent first
 };
 
 // Every combination of tp (up to the devices of a node), pp, chunks, dp, micro-batch, recompute none or full, sequence
 // parallelism and ZeRO 0 or 1 that uses all `devices` ranks.
 SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
-                         std::int64_t global_batch);
+                         std::int64_t global_batch, std::vector<Constraint> const& constraints = {});
 
 } // namespace foreplan

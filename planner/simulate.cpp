@@ -156,23 +156,28 @@ Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, Si
   return report_of(run_plan(model, plan, cluster, options), cluster, options);
 }
 
+std::size_t slowest_class(Simulation const& simulation, Stage stage) {
+  std::vector<FoldedClass> const& classes = simulation.folding.classes;
+  std::size_t slowest = classes.size();
+  Seconds longest(-1);
+  for (std::size_t c = 0; c < classes.size(); ++c) {
+    if (classes[c].stage != stage)
+      continue;
+    Seconds const busy = breakdown_of(simulation.folding, simulation.timeline, c).compute_total();
+    if (busy > longest) {
+      longest = busy;
+      slowest = c;
+    }
+  }
+  return slowest;
+}
+
 void write_trace(std::ostream& out, Simulation const& simulation, Cluster const& cluster, int stage) {
   std::vector<TraceRank> ranks;
-  Folding const& folding = simulation.folding;
-  for (int s = 0; s < simulation.program->plan.pp; ++s) {
-    if (stage >= 0 && s != stage)
-      continue;
-    // The class that computes longest: the one that others wait for.
-    std::size_t slowest = folding.classes.size();
-    Seconds longest(-1);
-    for (std::size_t c = 0; c < folding.classes.size(); ++c)
-      if (folding.classes[c].stage == Stage(s))
-        if (Seconds const busy = breakdown_of(folding, simulation.timeline, c).compute_total(); busy > longest) {
-          longest = busy;
-          slowest = c;
-        }
-    ranks.push_back(trace_of(*simulation.program, folding, simulation.timeline, slowest));
-  }
+  for (int s = 0; s < simulation.program->plan.pp; ++s)
+    if (stage < 0 || s == stage)
+      ranks.push_back(
+          trace_of(*simulation.program, simulation.folding, simulation.timeline, slowest_class(simulation, Stage(s))));
   write_chrome_trace(
       out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()}, ranks);
 }

@@ -30,6 +30,9 @@ struct Simulation {
 Simulation run_plan(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options = {});
 Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateOptions options = {});
 
+// Of the stage's rank classes the one that computes longest: the one that others wait for.
+std::size_t slowest_class(Simulation const& simulation, Stage stage);
+
 // The trace of one rank a stage (of its slowest class), as PyTorch's profiler writes it. `stage` -1: of all in one file.
 void write_trace(std::ostream& out, Simulation const& simulation, Cluster const& cluster, int stage = -1);
 

@@ -135,7 +135,10 @@ CollectiveModel read_collective_model(JsonReader const& reader, std::vector<Sour
                       : parameter.unit == "KiB" ? entry["value"].quantity<Bytes>().value()
                                                 : entry["value"].number(0, 100);
     bool const moved = entry["points"].integer(0, 1 << 20) > 0;
-    sources.push_back({entry.path(), moved ? kind : Evidence::datasheet, reader["source"].text()});
+    // What no measurement moved stands at its prior, the library's own table.
+    sources.push_back({entry.path(), moved ? kind : Evidence::datasheet,
+                       moved ? reader["source"].text() : "prior: the library's tuning table",
+                       entry["value"].as_it_stands()});
   }
   if (std::optional<JsonReader> residuals = reader.find("residuals"))
     for (JsonReader const& residual : residuals->elements())

@@ -30,7 +30,8 @@ std::array<KernelParameter, kernel::count> const& kernel_parameters() {
   static constexpr std::array<KernelParameter, kernel::count> all{{
       {"memory_rate", "", "long streams, of the memory bandwidth", 0.85, 0.2, 0.3, 1.1},
       {"fixed", "us", "device time of a kernel beyond its work", 2.5 * us, 0.7, 0.5 * us, 40 * us},
-      {"quantize_fixed", "us", "fixed time of a kernel that casts inputs to 8 or 4 bits", 3.2 * us, 0.5, 0.3 * us, 10 * us},
+      {"quantize_fixed", "us", "fixed time of a kernel that casts inputs to 8 or 4 bits", 3.2 * us, 0.5, 0.3 * us,
+       10 * us},
       {"epilogue", "", "begin and end of an output tile, as steps of k at the 16-bit rate", 250, 0.7, 1, 900},
       {"tile_load", "", "loading of a tile: multiply-adds that an input element costs", 5, 0.7, 0.1, 90},
       {"matrix_16bit", "", "bf16, fp16 and tf32 products, of their peak", 0.75, 0.3, 0.2, 1.4},
@@ -97,7 +98,8 @@ KernelParameters read_kernel_parameters(JsonReader const& reader, std::vector<So
   if (auto const clock = reader.find("clock_under_load"))
     parameters.clock_under_load = value_of(*clock, sources).number(slowest_clock, 1);
   if (auto const band = reader.find("band")) {
-    band->expect_keys({"gemm_16bit", "gemm_8bit", "gemm_4bit", "attention_forward", "attention_backward", "memory_bound"});
+    band->expect_keys(
+        {"gemm_16bit", "gemm_8bit", "gemm_4bit", "attention_forward", "attention_backward", "memory_bound"});
     for (std::size_t i = 0; i < kernel::class_count; ++i)
       if (auto const entry = band->find(kernel_class_names()[i]))
         parameters.band[i] = value_of(*entry, sources).number(0, 10);

@@ -35,13 +35,21 @@ enum Parameter : std::size_t {
   matrix_fp4,
   matrix_int8,
   matrix_fp32,
-  attention_matrix,    // products of fused attention, of the 16-bit peak
-  attention_softmax,   // softmax of one score, as channels of a head at the 16-bit peak
-  attention_overhead,  // begin and end of a block of queries, as keys
+  attention_matrix,   // products of fused attention, of the 16-bit peak
+  attention_softmax,  // softmax of one score, as channels of a head at the 16-bit peak
+  attention_overhead, // begin and end of a block of queries, as keys
   count
 };
 // What a band is measured for.
-enum Class : std::size_t { gemm_16bit, gemm_8bit, gemm_4bit, attention_forward, attention_backward, memory_bound, class_count };
+enum Class : std::size_t {
+  gemm_16bit,
+  gemm_8bit,
+  gemm_4bit,
+  attention_forward,
+  attention_backward,
+  memory_bound,
+  class_count
+};
 } // namespace kernel
 
 using KernelValues = std::array<double, kernel::count>;

@@ -23,6 +23,10 @@ int leaf_of(Cluster const& cluster, int nic) {
   return fabric.rails ? unit * nics + nic % nics : unit;
 }
 
+bool leaves_contend(Cluster const& cluster) {
+  return cluster.profile.fabric && cluster.profile.fabric->oversubscription > 1;
+}
+
 std::vector<Link> path(Cluster const& cluster, Rank from, Rank to) {
   using Kind = Link::Kind;
   Node const& node = cluster.profile.node;
@@ -33,8 +37,7 @@ std::vector<Link> path(Cluster const& cluster, Rank from, Rank to) {
   }
   int const out = nic_of(cluster, from);
   int const in = nic_of(cluster, to);
-  bool const contended = cluster.profile.fabric && cluster.profile.fabric->oversubscription > 1 &&
-                         leaf_of(cluster, out) != leaf_of(cluster, in);
+  bool const contended = leaves_contend(cluster) && leaf_of(cluster, out) != leaf_of(cluster, in);
   if (!contended)
     return {{Kind::nic_out, out}, {Kind::nic_in, in}};
   return {{Kind::nic_out, out},
@@ -107,14 +110,16 @@ double share_of_line_rate(HardwareProfile const& profile, Link::Kind kind) {
   if (!profile.collectives)
     return given;
   CollectiveValues const& values = profile.collectives->values;
-  return inside ? std::max({given, values[collective::ring], values[collective::point_to_point], values[collective::multicast]})
+  return inside ? std::max({given, values[collective::ring], values[collective::point_to_point],
+                            values[collective::multicast]})
                 : std::max({given, values[collective::network], values[collective::network_all_to_all]});
 }
 
 } // namespace
 
 BytesPerSecond capacity(Cluster const& cluster, Link link) {
-  return line_rate(cluster, link.kind) * share_of_line_rate(cluster.profile, link.kind) * exception_speed(cluster, link);
+  return line_rate(cluster, link.kind) * share_of_line_rate(cluster.profile, link.kind) *
+         exception_speed(cluster, link);
 }
 
 double compute_speed(Cluster const& cluster, Rank device) {

@@ -24,6 +24,8 @@ struct Link {
 int node_of(Cluster const& cluster, Rank device);
 int nic_of(Cluster const& cluster, Rank device);
 int leaf_of(Cluster const& cluster, int nic); // -1: the fabric is not described
+// Whether what a transfer shares depends on the leaf switches that its nodes hang from: nodes are then not all equivalent.
+bool leaves_contend(Cluster const& cluster);
 
 // The links that bytes from one device to another pass, in order: inside the node, or by the devices' own NICs.
 std::vector<Link> path(Cluster const& cluster, Rank from, Rank to);

@@ -12,14 +12,14 @@
 namespace foreplan {
 
 struct EntryIndex {
-  std::vector<std::int32_t> first_of_use; // into `of_item`
-  std::vector<std::int32_t> of_item;      // by first_of_use[use] + item: position of its entry
+  std::vector<std::int32_t> first_of_use;                        // into `of_item`
+  std::vector<std::int32_t> of_item;                             // by first_of_use[use] + item: position of its entry
   std::array<std::vector<std::int32_t>, stream_limit> on_stream; // entries in the order of the stream
-  std::vector<std::int32_t> place;        // by entry: its position on its stream
+  std::vector<std::int32_t> place;                               // by entry: its position on its stream
   std::map<std::int32_t, std::vector<std::int32_t>> on_communicator; // by communicator: entries in order
-  std::vector<std::int32_t> turn;         // by entry of a transfer: its position on its communicator
-  std::vector<double> issue_begin;        // by use: when the host began to issue it
-  std::vector<std::int32_t> host_sync;    // by use: the last use before it after which the host waits; -1: none
+  std::vector<std::int32_t> turn;           // by entry of a transfer: its position on its communicator
+  std::vector<double> issue_begin;          // by use: when the host began to issue it
+  std::vector<std::int32_t> host_sync;      // by use: the last use before it after which the host waits; -1: none
   std::vector<std::int32_t> compute_before; // by use: compute items issued before it
 
   [[nodiscard]] std::int32_t entry_of(std::int32_t use, std::int32_t item) const {

@@ -78,8 +78,8 @@ void add_compute(Breakdown& result, BlockOrigin const& origin, TimelineEntry con
   if (origin.op != nullptr) {
     result.compute[static_cast<std::size_t>(kernel_class(origin.op->kind))] += taken;
   } else if (is_segment(origin)) { // stretched by what ran beside it
-    Seconds const inside =
-        origin.exposed_tp + origin.compute[0] + origin.compute[1] + origin.compute[2] + origin.compute[3];
+    Seconds const inside = origin.exposed_tp + origin.compute[0] + origin.compute[1] + origin.compute[2] +
+                           origin.compute[3];
     double const stretch = taken / inside;
     for (std::size_t i = 0; i < result.compute.size(); ++i)
       result.compute[i] += origin.compute[i] * stretch;

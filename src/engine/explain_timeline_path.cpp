@@ -174,7 +174,8 @@ private:
     Slot const* of = std::get_if<Slot>(&element);
     if (of == nullptr)
       return -1;
-    return (of->micro_batch.value() * program_.plan.chunks + of->chunk.value()) * 2 + (of->kind == SlotKind::backward ? 1 : 0);
+    return (of->micro_batch.value() * program_.plan.chunks + of->chunk.value()) * 2 +
+           (of->kind == SlotKind::backward ? 1 : 0);
   }
 
   void note(Place place) {

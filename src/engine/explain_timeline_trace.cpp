@@ -25,11 +25,14 @@ std::string_view nccl_type(DType dtype) {
 // NCCL names its kernels by function, operation and type; of algorithm and protocol every name has the one it was built
 // with, whichever runs.
 std::string kernel_name(Op const& op, Tensor const& tensor) {
-  char const* const operation =
-      tensor.placement[Axis::tp] == partial_max || tensor.placement[Axis::pp] == partial_max ? "Max" : "Sum";
+  char const* const operation = tensor.placement[Axis::tp] == partial_max || tensor.placement[Axis::pp] == partial_max
+                                    ? "Max"
+                                    : "Sum";
   switch (op.kind) {
-    case OpKind::all_reduce: return fmt::format("ncclDevKernel_AllReduce_{}_{}_RING_LL", operation, nccl_type(tensor.dtype));
-    case OpKind::reduce_scatter: return fmt::format("ncclDevKernel_ReduceScatter_{}_{}_RING_LL", operation, nccl_type(tensor.dtype));
+    case OpKind::all_reduce:
+      return fmt::format("ncclDevKernel_AllReduce_{}_{}_RING_LL", operation, nccl_type(tensor.dtype));
+    case OpKind::reduce_scatter:
+      return fmt::format("ncclDevKernel_ReduceScatter_{}_{}_RING_LL", operation, nccl_type(tensor.dtype));
     case OpKind::all_gather: return "ncclDevKernel_AllGather_RING_LL";
     default: return "ncclDevKernel_SendRecv";
   }
@@ -73,7 +76,11 @@ TraceCollective collective_of(Plan const& plan, Op const& op, Owner const& owner
   Operands const operands = operands_of(owner, op);
   Tensor const& in = operands.reads.empty() ? *operands.writes[0] : *operands.reads[0];
   Tensor const& out = operands.writes.empty() ? *operands.reads[0] : *operands.writes[0];
-  return {std::string(collective_name(op.kind)), group_name(op), ranks_of(plan, op, rank), in.elements(), out.elements(),
+  return {std::string(collective_name(op.kind)),
+          group_name(op),
+          ranks_of(plan, op, rank),
+          in.elements(),
+          out.elements(),
           in.dtype};
 }
 
@@ -125,7 +132,8 @@ TraceRank trace_of(Program const& program, Folding const& folding, Timeline cons
     else if (is_segment(origin))
       kernel.name = kernel.op = fmt::format("{} layers", origin.backward ? "backward" : "forward");
     else
-      describe(kernel, program.plan, (origin.backward ? origin.layer_program->backward : origin.layer_program->forward)[at(ran.item)],
+      describe(kernel, program.plan,
+               (origin.backward ? origin.layer_program->backward : origin.layer_program->forward)[at(ran.item)],
                *origin.layer_program, folded.representative);
     if (kernel.end > kernel.start) // waits and groups of one run nothing
       trace.kernels.push_back(std::move(kernel));

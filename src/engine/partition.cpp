@@ -44,7 +44,7 @@ StageCommunication communication_of(Program const& program, StageProgram const& 
 
 int dp_period(Plan const& plan, Cluster const& cluster, bool unfold) {
   int const devices = cluster.profile.node.devices;
-  if (unfold || !cluster.homogeneous() || plan.tp * plan.dp % devices != 0)
+  if (unfold || !cluster.homogeneous() || leaves_contend(cluster) || plan.tp * plan.dp % devices != 0)
     return plan.dp;
   return std::min(plan.dp, devices / std::gcd(plan.tp, devices));
 }

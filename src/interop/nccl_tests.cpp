@@ -30,9 +30,9 @@ std::optional<CollectiveOp> op_named(std::string_view text) {
   std::string name = lower(text);
   std::erase(name, '_');
   constexpr std::pair<std::string_view, CollectiveOp> names[] = {
-      {"allreduce", CollectiveOp::all_reduce},       {"allgather", CollectiveOp::all_gather},
+      {"allreduce", CollectiveOp::all_reduce},         {"allgather", CollectiveOp::all_gather},
       {"reducescatter", CollectiveOp::reduce_scatter}, {"alltoall", CollectiveOp::all_to_all},
-      {"broadcast", CollectiveOp::broadcast},        {"sendrecv", CollectiveOp::send_receive}};
+      {"broadcast", CollectiveOp::broadcast},          {"sendrecv", CollectiveOp::send_receive}};
   for (auto const& [known, op] : names)
     if (name.find(known) != std::string::npos && name.find("alltoallv") == std::string::npos)
       return op;
@@ -45,6 +45,12 @@ std::optional<double> number(std::string_view text) {
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
     return std::nullopt;
   return value;
+}
+
+// A count of ranks or nodes; 0: not one.
+int count(std::optional<double> value) {
+  constexpr double most = 1e7;
+  return value && *value >= 1 && *value <= most ? static_cast<int>(*value) : 0;
 }
 
 std::vector<std::string> words_of(std::string const& line) {
@@ -101,9 +107,10 @@ void conclude(NcclTestsRun& run, Signs const& signs) {
       run.op = factor > 0.995 && n < 100 ? CollectiveOp::send_receive : CollectiveOp::all_gather;
   }
   if (run.ranks == 0 && run.op && factor > 0) {
-    double const ranks = *run.op == CollectiveOp::all_reduce                                              ? 2 / (2 - factor)
-                         : *run.op == CollectiveOp::broadcast || *run.op == CollectiveOp::send_receive ? 0
-                                                                                                       : 1 / (1 - factor);
+    double const ranks = *run.op == CollectiveOp::all_reduce ? 2 / (2 - factor)
+                         : *run.op == CollectiveOp::broadcast || *run.op == CollectiveOp::send_receive
+                             ? 0
+                             : 1 / (1 - factor);
     run.ranks = ranks > 1 && ranks < 1e6 ? static_cast<int>(std::lround(ranks)) : 0;
   }
 }
@@ -154,8 +161,8 @@ private:
     std::size_t const first = root ? 5 : 4;
     if (words.size() < first + 3)
       return;
-    std::optional<double> const size = number(words[0]), time = number(words[first]), algorithm = number(words[first + 1]),
-                                bus = number(words[first + 2]);
+    std::optional<double> const size = number(words[0]), time = number(words[first]),
+                                algorithm = number(words[first + 1]), bus = number(words[first + 2]);
     if (!size || *size <= 0 || !number(words[1]) || number(words[2]))
       return;
     NcclTestsPoint point{*size, std::nullopt, std::nullopt};
@@ -166,7 +173,7 @@ private:
         point.in_place = *in_place * microsecond;
     run_.points.push_back(point);
     if (algorithm && bus)
-      signs_.note(*algorithm, *bus, words[3], root ? static_cast<int>(number(words[4]).value_or(-1)) : -1);
+      signs_.note(*algorithm, *bus, words[3], root && number(words[4]).value_or(-1) >= 0 ? 0 : -1);
   }
 
   void finish() {
@@ -242,7 +249,7 @@ NcclTestsRun nccl_run(Json const& document) {
     run.points.push_back({*size, seconds(row, "out_of_place"), seconds(row, "in_place")});
     if (auto const body = row.find("out_of_place"); body != row.end() && body->is_object())
       signs.note(number(*body, "alg_bw").value_or(0), number(*body, "bus_bw").value_or(0), text(row, "redop"),
-                 static_cast<int>(number(row, "root").value_or(-1)));
+                 number(row, "root").value_or(-1) >= 0 ? 0 : -1);
   }
   conclude(run, signs);
   return run;
@@ -274,7 +281,7 @@ struct RcclRows {
 };
 
 int rank_count(std::optional<double> ranks, std::optional<double> devices_per_rank, std::optional<double> devices) {
-  return static_cast<int>(devices.value_or(ranks.value_or(0) * devices_per_rank.value_or(1)));
+  return count(devices.value_or(ranks.value_or(0) * devices_per_rank.value_or(1)));
 }
 
 std::vector<NcclTestsRun> rccl_runs(Json const& rows) {
@@ -284,8 +291,8 @@ std::vector<NcclTestsRun> rccl_runs(Json const& rows) {
       continue;
     std::string const name = row.contains("name") ? text(row, "name") : text(row, "collective");
     result.add(name, rank_count(number(row, "ranks"), number(row, "gpusPerRank"), number(row, "gpus")),
-               static_cast<int>(number(row, "nodes").value_or(0)), number(row, "size").value_or(0),
-               number(row, "inPlace").value_or(0) != 0, number(row, "time").value_or(0));
+               count(number(row, "nodes")), number(row, "size").value_or(0), number(row, "inPlace").value_or(0) != 0,
+               number(row, "time").value_or(0));
   }
   return result.result();
 }
@@ -311,8 +318,8 @@ std::vector<NcclTestsRun> rccl_csv(std::string_view content) {
       return at < cells.size() ? cells[at] : std::string();
     };
     result.add(cell("collective"), rank_count(number(cell("ranks")), number(cell("gpusperrank")), number(cell("gpus"))),
-               static_cast<int>(number(cell("nodes")).value_or(0)), number(cell("size")).value_or(0),
-               number(cell("inplace")).value_or(0) != 0, number(cell("time")).value_or(0));
+               count(number(cell("nodes"))), number(cell("size")).value_or(0), number(cell("inplace")).value_or(0) != 0,
+               number(cell("time")).value_or(0));
   }
   return result.result();
 }
@@ -320,7 +327,8 @@ std::vector<NcclTestsRun> rccl_csv(std::string_view content) {
 std::vector<NcclTestsRun> read_json(std::string_view content, std::string const& name) {
   Json const document = Json::parse(content, nullptr, false);
   if (document.is_discarded())
-    throw InputError(fmt::format("{}: is not valid JSON", name));
+    throw InputError(
+        fmt::format("{}: begins like JSON but is not; must be text, JSON or CSV of nccl-tests or rccl-tests", name));
   if (document.is_array())
     return rccl_runs(document);
   if (!document.contains("results") || !document["results"].is_array())
@@ -340,7 +348,8 @@ std::vector<NcclTestsRun> read_nccl_tests_text(std::string_view content, std::st
                                          : TextReader().read(content);
   std::erase_if(runs, [](NcclTestsRun const& run) { return run.points.empty(); });
   if (runs.empty())
-    throw InputError(fmt::format("{}: has no row of nccl-tests or rccl-tests (size, count, type, redop, root, time, ...)", name));
+    throw InputError(
+        fmt::format("{}: has no row of nccl-tests or rccl-tests (size, count, type, redop, root, time, ...)", name));
   return runs;
 }
 

@@ -12,7 +12,7 @@
 namespace foreplan {
 
 struct NcclTestsPoint {
-  double bytes = 0;                  // the size column
+  double bytes = 0;                   // the size column
   std::optional<double> out_of_place; // seconds
   std::optional<double> in_place;
 };

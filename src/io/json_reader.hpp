@@ -40,7 +40,7 @@ public:
 
   [[nodiscard]] std::vector<JsonReader> elements() const; // of an array
 
-  [[nodiscard]] std::string text() const; // not empty
+  [[nodiscard]] std::string text() const;         // not empty
   [[nodiscard]] std::string as_it_stands() const; // of whatever type; one line, a long value shortened, no quotes
   [[nodiscard]] bool boolean() const;
   [[nodiscard]] std::int64_t integer(std::int64_t least, std::int64_t most) const;

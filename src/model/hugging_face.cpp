@@ -22,28 +22,28 @@ enum class Windows { none, all_layers, every_second, all_but_every_nth, from_max
 // key must be there.
 struct Family {
   std::string_view model_type;
-  NormKind norm = NormKind::rms_norm;
-  bool gated = true;
   std::string_view activation = "silu";
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;  // 0: as many as heads
+  std::int64_t head_size = 0; // 0: hidden / heads
+  std::int64_t vocabulary = 0;
+  std::int64_t max_positions = 0;
+  NormKind norm = NormKind::rms_norm;
   Positions positions = Positions::rotary;
+  NormPlacement norm_placement = NormPlacement::before;
+  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
+  Windows windows = Windows::none;
+  bool gated = true;
   bool biases = false;
   bool qkv_biases = false;
   bool tied = false;
   bool four_hidden = false; // the MLP's width, where it is not given
-  NormPlacement norm_placement = NormPlacement::before;
-  QueryKeyNorm query_key_norm = QueryKeyNorm::none;
   bool embedding_norm = false;
   bool parallel_residual = false;
   bool attention_sinks = false;
   bool experts = false;
   bool latent_attention = false;
   bool router_bias = false;
-  Windows windows = Windows::none;
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;  // 0: as many as heads
-  std::int64_t head_size = 0; // 0: hidden / heads
-  std::int64_t vocabulary = 0;
-  std::int64_t max_positions = 0;
 };
 
 constexpr auto layer_norm = NormKind::layer_norm;
@@ -52,10 +52,10 @@ constexpr auto per_head = QueryKeyNorm::per_head;
 // Sources: configuration_*.py and modeling_*.py of each family in huggingface/transformers.
 constexpr Family families[] = {
     {.model_type = "bloom",
-     .norm = layer_norm,
-     .gated = false,
      .activation = "gelu",
+     .norm = layer_norm,
      .positions = Positions::alibi,
+     .gated = false,
      .biases = true,
      .tied = true,
      .four_hidden = true,
@@ -64,91 +64,91 @@ constexpr Family families[] = {
     {.model_type = "deepseek_v2", .experts = true, .latent_attention = true},
     {.model_type = "deepseek_v3", .experts = true, .latent_attention = true, .router_bias = true},
     {.model_type = "falcon",
+     .activation = "gelu",
+     .max_positions = 2048,
      .norm = layer_norm,
      .gated = false,
-     .activation = "gelu",
      .tied = true,
      .four_hidden = true,
-     .parallel_residual = true,
-     .max_positions = 2048},
-    {.model_type = "gemma", .activation = "gelu_pytorch_tanh", .tied = true, .head_size = 256},
+     .parallel_residual = true},
+    {.model_type = "gemma", .activation = "gelu_pytorch_tanh", .head_size = 256, .tied = true},
     {.model_type = "gemma2",
      .activation = "gelu_pytorch_tanh",
-     .tied = true,
+     .head_size = 256,
      .norm_placement = NormPlacement::both,
      .windows = Windows::every_second,
-     .head_size = 256},
+     .tied = true},
     {.model_type = "gemma3",
      .activation = "gelu_pytorch_tanh",
-     .tied = true,
-     .norm_placement = NormPlacement::both,
-     .query_key_norm = per_head,
-     .windows = Windows::all_but_every_nth,
      .heads = 8,
      .kv_heads = 4,
      .head_size = 256,
      .vocabulary = 262208,
-     .max_positions = 131072},
+     .max_positions = 131072,
+     .norm_placement = NormPlacement::both,
+     .query_key_norm = per_head,
+     .windows = Windows::all_but_every_nth,
+     .tied = true},
     {.model_type = "gemma3_text",
      .activation = "gelu_pytorch_tanh",
-     .tied = true,
-     .norm_placement = NormPlacement::both,
-     .query_key_norm = per_head,
-     .windows = Windows::all_but_every_nth,
      .heads = 8,
      .kv_heads = 4,
      .head_size = 256,
      .vocabulary = 262208,
-     .max_positions = 131072},
+     .max_positions = 131072,
+     .norm_placement = NormPlacement::both,
+     .query_key_norm = per_head,
+     .windows = Windows::all_but_every_nth,
+     .tied = true},
     {.model_type = "gpt2",
-     .norm = layer_norm,
-     .gated = false,
      .activation = "gelu_new",
+     .norm = layer_norm,
      .positions = Positions::learned,
+     .gated = false,
      .biases = true,
      .tied = true,
      .four_hidden = true},
     {.model_type = "gpt_neox",
+     .activation = "gelu",
      .norm = layer_norm,
      .gated = false,
-     .activation = "gelu",
      .biases = true,
      .parallel_residual = true},
     {.model_type = "gpt_oss",
+     .windows = Windows::every_second,
      .biases = true,
      .attention_sinks = true,
      .experts = true,
-     .router_bias = true,
-     .windows = Windows::every_second},
+     .router_bias = true},
     {.model_type = "granite"},
     {.model_type = "kimi_k2", .experts = true, .latent_attention = true, .router_bias = true},
     {.model_type = "llama"},
-    {.model_type = "mistral", .windows = Windows::all_layers, .kv_heads = 8},
-    {.model_type = "mixtral", .experts = true, .windows = Windows::all_layers, .kv_heads = 8},
+    {.model_type = "mistral", .kv_heads = 8, .windows = Windows::all_layers},
+    {.model_type = "mixtral", .kv_heads = 8, .windows = Windows::all_layers, .experts = true},
     {.model_type = "olmo2", .norm_placement = NormPlacement::after, .query_key_norm = QueryKeyNorm::all_heads},
     {.model_type = "opt",
-     .norm = layer_norm,
-     .gated = false,
      .activation = "relu",
+     .norm = layer_norm,
      .positions = Positions::learned,
+     .gated = false,
      .biases = true,
      .tied = true},
     {.model_type = "phi3", .windows = Windows::all_layers},
-    {.model_type = "qwen2", .qkv_biases = true, .windows = Windows::from_max_window_layers},
-    {.model_type = "qwen2_moe", .qkv_biases = true, .experts = true, .windows = Windows::from_max_window_layers},
-    {.model_type = "qwen3", .query_key_norm = per_head, .windows = Windows::from_max_window_layers, .head_size = 128},
+    {.model_type = "qwen2", .windows = Windows::from_max_window_layers, .qkv_biases = true},
+    {.model_type = "qwen2_moe", .windows = Windows::from_max_window_layers, .qkv_biases = true, .experts = true},
+    {.model_type = "qwen3", .head_size = 128, .query_key_norm = per_head, .windows = Windows::from_max_window_layers},
     {.model_type = "qwen3_moe",
      .query_key_norm = per_head,
-     .experts = true,
-     .windows = Windows::from_max_window_layers},
+     .windows = Windows::from_max_window_layers,
+     .experts = true},
     {.model_type = "stablelm", .norm = layer_norm},
     {.model_type = "starcoder2",
-     .norm = layer_norm,
-     .gated = false,
      .activation = "gelu_pytorch_tanh",
+     .norm = layer_norm,
+     .windows = Windows::all_layers,
+     .gated = false,
      .biases = true,
-     .tied = true,
-     .windows = Windows::all_layers},
+     .tied = true},
 };
 
 // --------------------------------------------------------------------------------------------------------- single keys

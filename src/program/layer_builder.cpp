@@ -48,7 +48,7 @@ TensorId LayerBuilder::loss() {
   return add(std::move(tensor));
 }
 
-ParameterTensors LayerBuilder::parameter(std::string name, std::vector<std::int64_t> shape, int split_dimension,
+ParameterTensors LayerBuilder::parameter(std::string const& name, std::vector<std::int64_t> shape, int split_dimension,
                                          bool tied) {
   auto const index = static_cast<std::int32_t>(program_.parameters.size());
   Parameter parameter{

@@ -36,7 +36,8 @@ public:
   TensorId boundary(std::string name, BufferRef::Scope scope, std::vector<std::int64_t> shape);
   TensorId ids(std::string name, BufferRef::Scope scope, std::int64_t tokens);
   TensorId loss();
-  ParameterTensors parameter(std::string name, std::vector<std::int64_t> shape, int split_dimension, bool tied = false);
+  ParameterTensors parameter(std::string const& name, std::vector<std::int64_t> shape, int split_dimension,
+                             bool tied = false);
 
   Op& forward(OpKind kind, std::string name, std::vector<TensorId> reads, std::vector<TensorId> writes);
   Op& input_gradient(OpKind kind, std::string name, std::vector<TensorId> reads, std::vector<TensorId> writes);

@@ -13,7 +13,9 @@ namespace foreplan {
 
 namespace {
 
-double tokens(Report const& report) { return static_cast<double>(report.plan.global_batch * report.plan.sequence_length); }
+double tokens(Report const& report) {
+  return static_cast<double>(report.plan.global_batch * report.plan.sequence_length);
+}
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
@@ -151,15 +153,16 @@ std::string main_differences(Comparison const& comparison) {
 std::string to_text(Comparison const& comparison, Report const& a, Report const& b, std::string_view name_a,
                     std::string_view name_b) {
   double const ratio = comparison.b / comparison.a - 1;
-  std::string text = wrapped(
-      "", fmt::format("{} is {} {} than {}: {} against {} {}. {}.", name_b, percent(std::abs(ratio)),
-                      ratio < 0 ? "faster" : "slower", name_a, to_string(comparison.b), to_string(comparison.a),
-                      comparison.same_work ? "a step" : "of a device for a million tokens", main_differences(comparison)));
+  std::string text = wrapped("", fmt::format("{} is {} {} than {}: {} against {} {}. {}.", name_b,
+                                             percent(std::abs(ratio)), ratio < 0 ? "faster" : "slower", name_a,
+                                             to_string(comparison.b), to_string(comparison.a),
+                                             comparison.same_work ? "a step" : "of a device for a million tokens",
+                                             main_differences(comparison)));
   for (auto const& [name, report] : {std::pair{name_a, &a}, std::pair{name_b, &b}})
     text += wrapped(fmt::format("  {}  ", name),
-                    fmt::format("{} on {} x {}: {}; MFU {}, memory {} ({})", report->model, report->devices, report->hardware,
-                                describe(report->plan), percent(report->mfu), to_string(report->peak_memory),
-                                to_string(report->fit)));
+                    fmt::format("{} on {} x {}: {}; MFU {}, memory {} ({})", report->model, report->devices,
+                                report->hardware, describe(report->plan), percent(report->mfu),
+                                to_string(report->peak_memory), to_string(report->fit)));
   std::vector<std::vector<std::string>> rows{
       {"part", std::string(name_a), std::string(name_b), "difference", fmt::format("of {}", name_a)}};
   for (PartDifference const& part : comparison.parts)
@@ -172,7 +175,9 @@ std::string to_text(Comparison const& comparison, Report const& a, Report const&
   for (PartDifference const& part : comparison.parts)
     if (!part.reason.empty() && std::abs(part.difference().value()) >= 0.001 * comparison.a.value())
       reasons += wrapped(fmt::format("  {}  ", part.part), part.reason);
-  return reasons.empty() ? text : text + fmt::format("\nwhat differs in the plans ({} against {}):\n", name_b, name_a) + reasons;
+  return reasons.empty()
+             ? text
+             : text + fmt::format("\nwhat differs in the plans ({} against {}):\n", name_b, name_a) + reasons;
 }
 
 nlohmann::ordered_json to_json(Comparison const& comparison) {

@@ -16,7 +16,7 @@ struct PartDifference {
   std::string_view part; // "bubble"
   Seconds a;
   Seconds b;
-  std::string reason;    // empty: none that the plans tell
+  std::string reason; // empty: none that the plans tell
   [[nodiscard]] Seconds difference() const { return b - a; }
 };
 

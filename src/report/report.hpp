@@ -17,8 +17,8 @@ namespace foreplan {
 
 struct StageReport {
   Stage stage;
-  std::string layers;     // "embedding, blocks 1-10"
-  Breakdown breakdown;    // of its slowest rank class
+  std::string layers;  // "embedding, blocks 1-10"
+  Breakdown breakdown; // of its slowest rank class
   MemoryUse persistent;
   MemoryUse peak;
   std::string peak_moment; // "B of micro-batch 3, layer 12: attention backward"
@@ -46,10 +46,10 @@ struct Report {
   std::vector<StageReport> stages;
   CriticalPath critical_path;
 
-  Bytes usable_memory; // of a device, for tensors
+  Bytes usable_memory;   // of a device, for tensors
   Bytes reserved_memory; // of a device, not for tensors: context, libraries, communicators
-  Bytes peak_memory;   // of the stage that needs most
-  double headroom = 0; // share of the usable memory that a plan must leave free
+  Bytes peak_memory;     // of the stage that needs most
+  double headroom = 0;   // share of the usable memory that a plan must leave free
   Fit fit = Fit::fits;
 };
 
@@ -58,7 +58,7 @@ inline constexpr std::string_view memory_not_modelled =
     "fragmentation of the allocator, workspaces of libraries beyond the reserved memory";
 
 inline constexpr std::string_view mfu_convention = "6 N + causal attention, no recomputation; dense bf16 peak";
-inline constexpr std::string_view hfu_convention = 
+inline constexpr std::string_view hfu_convention =
     "matrix products that run, recomputed ones too (as in the backward of flash attention); dense bf16 peak";
 
 nlohmann::ordered_json to_json(Report const& report);

@@ -18,9 +18,8 @@ std::string_view to_string(Fit fit) {
 }
 
 StageReport const& fullest_stage(Report const& report) {
-  return *std::max_element(report.stages.begin(), report.stages.end(), [](StageReport const& a, StageReport const& b) {
-    return a.peak.total() < b.peak.total();
-  });
+  return *std::max_element(report.stages.begin(), report.stages.end(),
+                           [](StageReport const& a, StageReport const& b) { return a.peak.total() < b.peak.total(); });
 }
 
 namespace {
@@ -29,21 +28,24 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 
 std::string sentence(Report const& report) {
   std::string text = wrapped(
-      "", fmt::format("{} on {} x {}: {} a step, {:.0f} tokens/s per device, MFU {}, HFU {}. Memory {}.", report.model,
-                      report.devices, report.hardware, to_string(report.step), report.tokens_per_second / report.devices,
-                      percent(report.mfu), percent(report.hfu), to_string(report.fit)));
-  text += wrapped("  plan  ", fmt::format("{}; {} micro-batches of {} x {} tokens", describe(report.plan),
-                                          report.plan.micro_batches(), report.plan.micro_batch,
-                                          report.plan.sequence_length));
-  text += wrapped("  MFU   ", fmt::format("6 N + causal attention = {} a token, no recomputation, against the dense bf16 "
-                                          "peak of {}; HFU: all matrix products that run",
-                                          to_string(report.flops_per_token), to_string(report.peak)));
+      "",
+      fmt::format("{} on {} x {}: {} a step, {:.0f} tokens/s per device, MFU {}, HFU {}. Memory {}.", report.model,
+                  report.devices, report.hardware, to_string(report.step), report.tokens_per_second / report.devices,
+                  percent(report.mfu), percent(report.hfu), to_string(report.fit)));
+  text += wrapped("  plan  ",
+                  fmt::format("{}; {} micro-batches of {} x {} tokens", describe(report.plan),
+                              report.plan.micro_batches(), report.plan.micro_batch, report.plan.sequence_length));
+  text += wrapped("  MFU   ",
+                  fmt::format("6 N + causal attention = {} a token, no recomputation, against the dense bf16 "
+                              "peak of {}; HFU: all matrix products that run",
+                              to_string(report.flops_per_token), to_string(report.peak)));
   return text + fmt::format("  by    {}, {} items\n", report.engine, report.items);
 }
 
 std::string breakdown_table(Report const& report) {
   Breakdown const& b = report.breakdown;
-  std::vector<std::vector<std::string>> rows{{"where the step goes (mean over ranks)", "time", "share", "under compute"}};
+  std::vector<std::vector<std::string>> rows{
+      {"where the step goes (mean over ranks)", "time", "share", "under compute"}};
   auto row = [&](std::string name, Seconds seconds, std::string hidden = "") {
     rows.push_back({std::move(name), to_string(seconds), percent(seconds / report.step), std::move(hidden)});
   };
@@ -58,11 +60,12 @@ std::string breakdown_table(Report const& report) {
   rows.push_back({"step", to_string(report.step), percent(b.total() / report.step)});
   std::string text = table(rows);
   double const step = report.step.value();
-  text += wrapped("  ", fmt::format("A profiler counts waiting in a collective as communication: compute {}, non-compute {}, idle "
-                                    "{}; {} of communication overlapped.",
-                                    percent(b.compute_total().value() / step), percent(b.non_compute().value() / step),
-                                    percent(std::max(0.0, 1 - (b.compute_total() + b.non_compute()).value() / step)),
-                                    percent(overlap(b))));
+  text += wrapped(
+      "  ", fmt::format("A profiler counts waiting in a collective as communication: compute {}, non-compute {}, idle "
+                        "{}; {} of communication overlapped.",
+                        percent(b.compute_total().value() / step), percent(b.non_compute().value() / step),
+                        percent(std::max(0.0, 1 - (b.compute_total() + b.non_compute()).value() / step)),
+                        percent(overlap(b))));
   return text;
 }
 
@@ -90,12 +93,10 @@ struct MemoryColumn {
 
 // The categories that any stage has.
 std::vector<MemoryColumn> memory_columns(Report const& report) {
-  std::vector<MemoryColumn> columns{{"parameters", {Category::parameters}},
-                                    {"gradients", {Category::gradients}},
-                                    {"optimizer", {Category::optimizer}},
-                                    {"activations", {Category::activations, Category::scratch}},
-                                    {"logits", {Category::logits}},
-                                    {"communication", {Category::communication}}};
+  std::vector<MemoryColumn> columns{
+      {"params", {Category::parameters}},   {"grads", {Category::gradients}},
+      {"optimizer", {Category::optimizer}}, {"activations", {Category::activations, Category::scratch}},
+      {"logits", {Category::logits}},       {"transfers", {Category::communication}}};
   std::erase_if(columns, [&](MemoryColumn const& column) {
     return std::all_of(report.stages.begin(), report.stages.end(), [&](StageReport const& stage) {
       return std::all_of(column.categories.begin(), column.categories.end(), [&](Category category) {
@@ -151,8 +152,8 @@ std::string memory_sentence(Report const& report) {
 }
 
 std::string to_text(Report const& report) {
-  return sentence(report) + '\n' + breakdown_table(report) + '\n' + path_text(report) + '\n' + memory_table(report) + '\n' +
-         memory_sentence(report);
+  return sentence(report) + '\n' + breakdown_table(report) + '\n' + path_text(report) + '\n' + memory_table(report) +
+         '\n' + memory_sentence(report);
 }
 
 } // namespace foreplan

@@ -80,8 +80,8 @@ public:
   void label(int process, std::string_view labels, int position) {
     event(R"("ph": "M", "name": "process_labels", "pid": {}, "tid": 0, "ts": 0, "args": {{"labels": "{}"}})", process,
           escaped(labels));
-    event(R"("ph": "M", "name": "process_sort_index", "pid": {}, "tid": 0, "ts": 0, "args": {{"sort_index": {}}})", process,
-          position);
+    event(R"("ph": "M", "name": "process_sort_index", "pid": {}, "tid": 0, "ts": 0, "args": {{"sort_index": {}}})",
+          process, position);
   }
 
 private:
@@ -109,17 +109,20 @@ void write_names(Writer& writer, TraceRank const& rank, int position) {
   for (int stream : streams) {
     writer.name("thread_name", device, first_stream + stream,
                 fmt::format("stream {}: {}", first_stream + stream, to_string(static_cast<Stream>(stream))));
-    writer.event(R"("ph": "M", "name": "thread_sort_index", "pid": {}, "tid": {}, "ts": 0, "args": {{"sort_index": {}}})",
-                 device, first_stream + stream, first_stream + stream);
+    writer.event(
+        R"("ph": "M", "name": "thread_sort_index", "pid": {}, "tid": {}, "ts": 0, "args": {{"sort_index": {}}})",
+        device, first_stream + stream, first_stream + stream);
   }
 }
 
 void write_step(Writer& writer, TraceRank const& rank, double step) {
   int const device = rank.rank.value(), host = host_process + device;
-  writer.event(R"("ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": {}, "tid": {}, "ts": 0.000, "dur": {}, "args": {{"External id": 1, "Ev Idx": 0}})",
-               host, host, micros(step));
-  writer.event(R"("ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#1", "pid": {}, "tid": {}, "ts": 0.000, "dur": {}, "args": {{"External id": 1}})",
-               device, first_stream, micros(step));
+  writer.event(
+      R"("ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": {}, "tid": {}, "ts": 0.000, "dur": {}, "args": {{"External id": 1, "Ev Idx": 0}})",
+      host, host, micros(step));
+  writer.event(
+      R"("ph": "X", "cat": "gpu_user_annotation", "name": "ProfilerStep#1", "pid": {}, "tid": {}, "ts": 0.000, "dur": {}, "args": {{"External id": 1}})",
+      device, first_stream, micros(step));
 }
 
 std::string collective_arguments(TraceCollective const& c, std::size_t group, std::int64_t sequence) {
@@ -137,16 +140,18 @@ void write_kernels(Writer& writer, TraceRank const& rank, Groups& groups, std::i
   std::int64_t sequence = 0;
   for (TraceKernel const& kernel : rank.kernels) {
     ++correlation;
-    writer.event(R"("ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{"correlation": {}, "cbid": 211}})",
-                 host, host, micros(kernel.issue_begin), duration(kernel.issue_begin, kernel.issue_end), correlation);
-    std::string arguments =
-        fmt::format(R"("device": {}, "stream": {}, "correlation": {}, "External id": {}, "op": "{}", "where": "{}")", device,
-                    first_stream + kernel.stream, correlation, correlation, escaped(kernel.op), kernel.where);
+    writer.event(
+        R"("ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{"correlation": {}, "cbid": 211}})",
+        host, host, micros(kernel.issue_begin), duration(kernel.issue_begin, kernel.issue_end), correlation);
+    std::string arguments = fmt::format(
+        R"("device": {}, "stream": {}, "correlation": {}, "External id": {}, "op": "{}", "where": "{}")", device,
+        first_stream + kernel.stream, correlation, correlation, escaped(kernel.op), kernel.where);
     if (kernel.collective)
       arguments += collective_arguments(*kernel.collective, groups.number_of(*kernel.collective), ++sequence);
-    writer.event(R"("ph": "X", "cat": "kernel", "name": "{}", "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}}})",
-                 escaped(kernel.name), device, first_stream + kernel.stream, micros(kernel.start),
-                 duration(kernel.start, kernel.end), arguments);
+    writer.event(
+        R"("ph": "X", "cat": "kernel", "name": "{}", "pid": {}, "tid": {}, "ts": {}, "dur": {}, "args": {{{}}})",
+        escaped(kernel.name), device, first_stream + kernel.stream, micros(kernel.start),
+        duration(kernel.start, kernel.end), arguments);
   }
 }
 

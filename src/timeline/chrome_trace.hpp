@@ -23,11 +23,11 @@ struct TraceCollective {
 };
 
 struct TraceKernel {
-  std::string name;    // of a collective: NCCL's kernel
-  std::string op;      // the op of the program: "qkv dX"
-  std::string where;   // "forward of micro-batch 3, layer 12", or empty
+  std::string name;  // of a collective: NCCL's kernel
+  std::string op;    // the op of the program: "qkv dX"
+  std::string where; // "forward of micro-batch 3, layer 12", or empty
   int stream = 0;
-  double start = 0;    // seconds from the step's begin
+  double start = 0; // seconds from the step's begin
   double end = 0;
   double issue_begin = 0; // on the host
   double issue_end = 0;

@@ -28,8 +28,8 @@ Seconds sum(PathSeconds const& seconds);
 // One item on the path.
 struct PathStep {
   PathPart part = PathPart::forward;
-  Stage stage;          // of a transfer: where it comes from
-  Stage to;             // of a transfer
+  Stage stage;            // of a transfer: where it comes from
+  Stage to;               // of a transfer
   std::int32_t slot = -1; // of forward and backward: tells one from the next
   double start = 0;
   double end = 0;

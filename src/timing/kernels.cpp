@@ -73,7 +73,8 @@ double product_seconds(KernelMachine const& machine, Op const& op, Operands cons
       return gemm_seconds(machine, batched_shape(o.reads[0], s, s, d, d)) +
              gemm_seconds(machine, batched_shape(o.reads[0], s, d, s, d));
     }
-    case OpKind::attention_scores_backward: return 2 * gemm_seconds(machine, batched_shape(o.reads[1], s, size, s, size));
+    case OpKind::attention_scores_backward:
+      return 2 * gemm_seconds(machine, batched_shape(o.reads[1], s, size, s, size));
     default: return gemm_seconds(machine, linear_shape(op, o));
   }
 }
@@ -95,13 +96,13 @@ struct Duration {
   kernel::Class kind = kernel::memory_bound;
 };
 
-Duration fitted_duration(HardwareProfile const& profile, Op const& op, Operands const& operands, double memory_seconds) {
+Duration fitted_duration(HardwareProfile const& profile, Op const& op, Operands const& operands,
+                         double memory_seconds) {
   KernelMachine const machine = kernel_machine(profile.chip, *profile.kernels);
   switch (kernel_class(op.kind)) {
     case KernelClass::gemm: {
       NumberFormat const format = format_of(operands.reads[0]->dtype);
-      return {product_seconds(machine, op, operands),
-              bytes_of(format) < 2 ? kernel::gemm_8bit : kernel::gemm_16bit};
+      return {product_seconds(machine, op, operands), bytes_of(format) < 2 ? kernel::gemm_8bit : kernel::gemm_16bit};
     }
     case KernelClass::attention: {
       AttentionShape const shape = attention_shape(op, operands);
@@ -116,7 +117,8 @@ Duration fitted_duration(HardwareProfile const& profile, Op const& op, Operands 
 FlopsPerSecond product_rate(Op const& op, Operands const& operands, HardwareProfile const& profile) {
   bool const single = operands.reads[0]->dtype == DType::fp32;
   FlopsPerSecond const peak = single ? profile.chip.fp32_peak : profile.chip.bf16_peak;
-  return peak * (kernel_class(op.kind) == KernelClass::attention ? profile.efficiency.attention : profile.efficiency.gemm);
+  return peak *
+         (kernel_class(op.kind) == KernelClass::attention ? profile.efficiency.attention : profile.efficiency.gemm);
 }
 
 } // namespace
@@ -128,7 +130,8 @@ Demand kernel_demand(Op const& op, Operands const& operands, HardwareProfile con
     return demand;
   }
   Amount const amount = amount_of(op, operands);
-  Seconds busy = amount.bytes / (profile.chip.memory_bandwidth * profile.efficiency.memory_bound) + profile.kernel_fixed;
+  Seconds busy = amount.bytes / (profile.chip.memory_bandwidth * profile.efficiency.memory_bound) +
+                 profile.kernel_fixed;
   if (profile.kernels) {
     Duration const duration = fitted_duration(profile, op, operands, busy.value());
     busy = Seconds(duration.seconds);

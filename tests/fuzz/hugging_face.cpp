@@ -1,7 +1,7 @@
-#include "fuzz.hpp"
 #include "model/hugging_face.hpp"
 #include "model/size_in_name.hpp"
 #include "plan/plan_checker.hpp"
+#include "tests/fuzz/fuzz.hpp"
 
 using namespace foreplan;
 

@@ -1,6 +1,6 @@
-#include "fuzz.hpp"
 #include "model/read_model.hpp"
 #include "model/size_in_name.hpp"
+#include "tests/fuzz/fuzz.hpp"
 
 using namespace foreplan;
 

@@ -1,6 +1,6 @@
-#include "fuzz.hpp"
 #include "plan/plan_checker.hpp"
 #include "plan/read_plan.hpp"
+#include "tests/fuzz/fuzz.hpp"
 
 using namespace foreplan;
 

@@ -1,6 +1,6 @@
 #include "cluster/links.hpp"
 #include "cluster/read_profile.hpp"
-#include "fuzz.hpp"
+#include "tests/fuzz/fuzz.hpp"
 
 using namespace foreplan;
 

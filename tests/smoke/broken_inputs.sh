@@ -6,6 +6,7 @@ foreplan=${FOREPLAN:?the binary}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 failures=0 cases=0
+"$foreplan" --help >/dev/null || exit 1
 
 # refused PART WORD...: the command line WORD... must be refused with a line that contains PART.
 refused() {

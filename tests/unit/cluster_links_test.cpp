@@ -46,7 +46,9 @@ TEST_CASE("between nodes each end uses its own NIC") {
 
 TEST_CASE("what leaves an oversubscribed leaf shares its links to the spines") {
   Cluster cluster = small();
+  CHECK(!leaves_contend(cluster));
   cluster.profile.fabric->oversubscription = 2;
+  CHECK(leaves_contend(cluster));
   CHECK(path(cluster, Rank(0), Rank(4)).size() == 2); // nodes 0 and 1 hang from leaf 0
   CHECK(path(cluster, Rank(0), Rank(15)) ==
         std::vector<Link>{{Kind::nic_out, 0}, {Kind::leaf_out, 0}, {Kind::leaf_in, 1}, {Kind::nic_in, 7}});

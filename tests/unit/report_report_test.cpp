@@ -1,6 +1,7 @@
 // The report: parts that add up, conventions of MFU and HFU by hand, and the comparison of two.
 #include "cluster/read_profile.hpp"
 #include "model/read_model.hpp"
+#include "planner/details.hpp"
 #include "planner/simulate.hpp"
 #include "report/compare.hpp"
 #include "report/read_report.hpp"
@@ -71,7 +72,8 @@ TEST_CASE("executed flops without recomputation are the convention's and one mor
     Report const report = report_of(plan);
     double const tokens = static_cast<double>(plan.global_batch * plan.sequence_length);
     double const attention = static_cast<double>(model.layers * model.heads * model.head_size * plan.sequence_length);
-    CHECK(report.executed_flops.value() == Approx(tokens * (report.flops_per_token.value() + attention)).epsilon(1e-12));
+    CHECK(report.executed_flops.value() ==
+          Approx(tokens * (report.flops_per_token.value() + attention)).epsilon(1e-12));
     CHECK(report.hfu / report.mfu == Approx(1 + attention / report.flops_per_token.value()).epsilon(1e-12));
   }
 }
@@ -139,7 +141,13 @@ TEST_CASE("different work is compared by the device time of a million tokens") {
 }
 
 TEST_CASE("the text is a screen") {
-  for (Plan const& plan : {plan_of(1, 1, 8), plan_of(2, 2, 2), plan_of(1, 16, 1)}) {
+  Plan widest = plan_of(2, 4, 2);
+  widest.chunks = 2;
+  widest.schedule = Schedule::interleaved;
+  widest.p2p = P2p::overlapped;
+  widest.sequence_parallel = true;
+  widest.zero_stage = 1;
+  for (Plan const& plan : {plan_of(1, 1, 8), plan_of(2, 2, 2), plan_of(1, 16, 1), widest}) {
     std::string const text = to_text(report_of(plan));
     CHECK(longest_line(text) <= 120);
     CHECK(std::count(text.begin(), text.end(), '\n') <= 45);
@@ -152,4 +160,33 @@ TEST_CASE("text is broken between words") {
   CHECK(wrapped("a ", "bb cc dd", 7) == "a bb cc\n  dd\n");
   CHECK(wrapped("", "one", 7) == "one\n");
   CHECK(wrapped("  a head of many characters ", "b c", 29) == "  a head of many characters b\n      c\n");
+}
+
+// Of 2 stages and 4 micro-batches each rank: 4 F and 4 B a stage, each B after its F, none at once with another on its stage;
+// the largest peak of the course is the report's.
+TEST_CASE("details tell the passes and the memory's course") {
+  Plan plan = plan_of(2, 2, 2);
+  plan.global_batch = 8;
+  Cluster const cluster = test_cluster(1);
+  Simulation const run = run_plan(llama(), plan, cluster);
+  Report const report = report_of(run, cluster);
+  Details const details = details_of(run, cluster);
+  CHECK(details.passes.size() == 2 * 2 * 4);
+  for (PassSpan const& a : details.passes)
+    for (PassSpan const& b : details.passes)
+      if (a.stage == b.stage) {
+        if (a.micro_batch == b.micro_batch && !a.backward && b.backward)
+          CHECK(a.end <= b.start);
+        if (a.start < b.start)
+          CHECK(a.end <= b.start);
+      }
+  REQUIRE(details.memory.size() == 2);
+  for (std::size_t s = 0; s < 2; ++s) {
+    std::int64_t most = 0;
+    for (MemoryMoment const& moment : details.memory[s])
+      most = std::max(most, moment.peak);
+    CHECK(most == report.stages[s].peak.total());
+  }
+  CHECK(details.ranks.size() == 8);
+  CHECK(details.ranks[7].pp == 1);
 }

@@ -77,13 +77,13 @@ TEST_CASE("a trace has PyTorch's events and arguments") {
     CHECK(event["args"]["stream"] == event["tid"]);
     CHECK(event["args"].contains("correlation"));
     if (event["name"].get<std::string>().starts_with("nccl")) {
-      for (char const* key : {"Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size", "Process Group Name",
-                              "Process Group Description", "Process Group Ranks"})
+      for (char const* key : {"Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size",
+                              "Process Group Name", "Process Group Description", "Process Group Ranks"})
         CHECK(event["args"].contains(key));
       ++collectives[event["args"]["Collective name"].get<std::string>()];
     }
   }
-  CHECK(steps == 2); // one rank a stage
+  CHECK(steps == 2);                     // one rank a stage
   CHECK(devices == std::set<int>{0, 4}); // tp varies fastest, then dp, then pp: stage 1 begins at rank 4
   // 2 micro-batches of each dp rank, one send and one receive each on both stages
   CHECK(collectives["send"] == 2 * 4);

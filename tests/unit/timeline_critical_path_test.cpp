@@ -85,7 +85,8 @@ TEST_CASE("a pipeline's path goes down, stays on the last stage and comes back")
   Plan const plan = plan_of(1, 4, 1);
   Report const report = simulate(small_model(), plan, test_cluster(1), {.segments = false, .interference = false});
   std::vector<PathLeg> const& legs = report.critical_path.legs;
-  auto const down = std::find_if(legs.begin(), legs.end(), [](PathLeg const& leg) { return leg.part == PathPart::forward; });
+  auto const down = std::find_if(legs.begin(), legs.end(),
+                                 [](PathLeg const& leg) { return leg.part == PathPart::forward; });
   REQUIRE(down != legs.end());
   CHECK(down->first == Stage(0));
   CHECK(down->last == Stage(2));

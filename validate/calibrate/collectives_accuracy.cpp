@@ -1,5 +1,6 @@
 #include "validate/calibrate/collectives_accuracy.hpp"
 
+#include "io/input_error.hpp"
 #include "report/table.hpp"
 
 #include <fmt/format.h>
@@ -245,16 +246,23 @@ CollectiveAccuracyReport collective_accuracy(std::string const& data, LeaveOut l
                                   .rows = {},
                                   .larger_groups = {},
                                   .left_out = {}};
-  CollectiveTable const table =
-      data.empty() ? CollectiveTable{published, {}} : read_collective_points(data, chip);
+  CollectiveTable const table = data.empty() ? CollectiveTable{published, {}} : read_collective_points(data, chip);
   report.left_out = table.left_out;
-  for (MeasuredCollective const& point : table.points)
-    if (!is_trusted(point))
+  if (!chip.empty() && fabric_of(chip) == nullptr)
+    throw InputError(fmt::format("--chip {}: must be one of {}", chip, collective_chips()));
+  Points judged;
+  for (MeasuredCollective const& point : table.points) {
+    if (!chip.empty() && point.chip != chip)
+      continue;
+    if (is_trusted(point))
+      judged.push_back(point);
+    else
       ++report.left_out["trust C, or marked as unfit (fit_ok)"];
-  report.rows = judge_collectives(published, table.points, leave_out);
+  }
+  report.rows = judge_collectives(published, judged, leave_out);
   constexpr std::string_view azure_logs = "NetX-lab/Echo";
   constexpr int measured_up_to = 16;
-  report.larger_groups = judge_larger_groups(table.points, azure_logs, measured_up_to);
+  report.larger_groups = judge_larger_groups(judged, azure_logs, measured_up_to);
   return report;
 }
 
@@ -268,14 +276,16 @@ std::string collective_accuracy_text(CollectiveAccuracyReport const& report) {
       {"chip", "op", "size", "scale", "cells", "rows", "median %", "p90 %", "bias %"}};
   for (CollectiveBand const& band : bands)
     lines.push_back({band.chip, band.op, band.size, band.scale, band.cells, fmt::format("{}", band.errors.count),
-                     percent(band.errors.median), percent(band.errors.p90), fmt::format("{:+.1f}", 100 * band.errors.bias)});
+                     percent(band.errors.median), percent(band.errors.p90),
+                     fmt::format("{:+.1f}", 100 * band.errors.bias)});
   text += '\n' + table(lines);
   if (!report.larger_groups.empty()) {
     int count = 0;
     double const error = mean_error(report.larger_groups, count);
-    text += fmt::format("\nAzure A100 logs, fitted on 2 to 16 GPUs: {} points of 1, 16, 256 MiB and 1 GiB on more, mean "
-                        "error {} %.\n",
-                        count, percent(error));
+    text += fmt::format(
+        "\nAzure A100 logs, fitted on 2 to 16 GPUs: {} points of 1, 16, 256 MiB and 1 GiB on more, mean "
+        "error {} %.\n",
+        count, percent(error));
   }
   text += "\nWorst rows:\n";
   for (CollectiveBand const& band : bands)
@@ -286,10 +296,10 @@ std::string collective_accuracy_text(CollectiveAccuracyReport const& report) {
 }
 
 std::string collective_accuracy_json(CollectiveAccuracyReport const& report) {
-  std::string text = fmt::format("{{\n  \"format\": \"foreplan accuracy 1\",\n  \"kind\": \"collectives\",\n  \"data\": {},\n"
-                                 "  \"left_out\": {},\n  \"bands\": [",
-                                 quoted(report.data),
-                                 report.leave_out == LeaveOut::curve ? "\"curve\"" : "\"cluster\"");
+  std::string text = fmt::format(
+      "{{\n  \"format\": \"foreplan accuracy 1\",\n  \"kind\": \"collectives\",\n  \"data\": {},\n"
+      "  \"left_out\": {},\n  \"bands\": [",
+      quoted(report.data), report.leave_out == LeaveOut::curve ? "\"curve\"" : "\"cluster\"");
   char const* comma = "\n    ";
   std::vector<CollectiveBand> const bands = collective_bands(report.rows);
   for (CollectiveBand const& band : bands) {
@@ -304,7 +314,8 @@ std::string collective_accuracy_json(CollectiveAccuracyReport const& report) {
   }
   int count = 0;
   double const error = mean_error(report.larger_groups, count);
-  text += fmt::format("\n  ],\n  \"larger_groups\": {{\"count\": {}, \"mean\": {}}},\n  \"not_judged\": {{", count, error);
+  text += fmt::format("\n  ],\n  \"larger_groups\": {{\"count\": {}, \"mean\": {}}},\n  \"not_judged\": {{", count,
+                      error);
   comma = "";
   for (auto const& [why, rows] : report.left_out) {
     text += fmt::format("{}{}: {}", comma, quoted(why), rows);

@@ -50,7 +50,7 @@ struct CollectiveAccuracyReport {
   std::map<std::string, int> left_out;         // rows that could not be judged: why, how many
 };
 
-// `data`: a file as for read_collective_points(); empty: the published table.
+// `data`: a file as for read_collective_points(); empty: the published table. `chip`: only its rows; empty: all.
 CollectiveAccuracyReport collective_accuracy(std::string const& data, LeaveOut leave_out = LeaveOut::curve,
                                              std::string const& chip = {});
 std::string collective_accuracy_text(CollectiveAccuracyReport const& report);

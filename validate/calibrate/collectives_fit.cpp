@@ -24,7 +24,8 @@ bool serves_a_fit(MeasuredCollective const& point) {
 double modelled_seconds(MeasuredCollective const& point, CollectiveValues const& values) {
   CollectiveFabric const& fabric = collective_fabrics()[static_cast<std::size_t>(fabric_of(point.chip)->fabric)];
   GroupShape const shape = shape_of(point);
-  return collective_time(collective_curve(point.op, shape, fabric.library, fabric.topology, values), point.bytes).seconds;
+  return collective_time(collective_curve(point.op, shape, fabric.library, fabric.topology, values), point.bytes)
+      .seconds;
 }
 
 namespace {
@@ -65,6 +66,18 @@ std::vector<std::size_t> free_parameters(CollectiveValues const& prior) {
   return result;
 }
 
+// Rows whose time changes by more than 1 % when the parameter is a quarter larger.
+int moved_rows(std::vector<double> values, std::size_t parameter, std::size_t rows, LogRatios const& log_ratios) {
+  std::vector<double> before(rows), after(rows);
+  log_ratios(values, before);
+  values[parameter] *= 1.25;
+  log_ratios(values, after);
+  int count = 0;
+  for (std::size_t i = 0; i < rows; ++i)
+    count += std::abs(after[i] - before[i]) > 0.01 ? 1 : 0;
+  return count;
+}
+
 } // namespace
 
 CollectiveFit fit_collectives(std::vector<MeasuredCollective> const& points, int fabric,
@@ -98,14 +111,14 @@ CollectiveFit fit_collectives(std::vector<MeasuredCollective> const& points, int
     for (Bundle const& bundle : bundles) {
       CollectiveCurve const curve = collective_curve(bundle.op, bundle.shape, what.library, what.topology, all);
       for (std::size_t i = 0; i < bundle.bytes.size(); ++i)
-        ratios[at++] =
-            bundle.weight * (std::log(collective_time(curve, bundle.bytes[i]).seconds) - bundle.log_seconds[i]);
+        ratios[at++] = bundle.weight *
+                       (std::log(collective_time(curve, bundle.bytes[i]).seconds) - bundle.log_seconds[i]);
     }
   };
-  FitResult const fitted = fit(parameters, rows, log_ratios, {.scale = loss_scale, .start = begin});
-  result.values = values_of(fitted.values);
+  std::vector<double> const fitted = fit(parameters, rows, log_ratios, {.scale = loss_scale, .start = begin}).values;
+  result.values = values_of(fitted);
   for (std::size_t k = 0; k < free.size(); ++k)
-    result.points[free[k]] = fitted.rows[k];
+    result.points[free[k]] = moved_rows(fitted, k, rows, log_ratios);
   return result;
 }
 
@@ -129,8 +142,11 @@ std::vector<CollectiveResidual> residuals_of(std::vector<MeasuredCollective> con
   }
   std::vector<CollectiveResidual> result;
   for (auto const& [name, sum] : curves) {
-    CollectiveResidual residual{.op = sum.first->op, .members = sum.first->members, .nodes = shape_of(*sum.first).nodes,
-                                .weight = 1, .octaves = {}};
+    CollectiveResidual residual{.op = sum.first->op,
+                                .members = sum.first->members,
+                                .nodes = shape_of(*sum.first).nodes,
+                                .weight = 1,
+                                .octaves = {}};
     if (sum.first->chip != chip)
       residual.weight *= other_chip;
     else if (sum.first->hardware != hardware)

@@ -12,7 +12,7 @@ struct CollectiveFit {
   int fabric = 0;
   CollectiveValues prior{};
   CollectiveValues values{};
-  // How many points a parameter moves: those whose time changes by more than 1 % of its change.
+  // How many points know of a parameter: those whose time changes by more than 1 % when it is a quarter larger.
   std::array<int, collective::count> points{};
 };
 

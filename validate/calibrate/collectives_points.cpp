@@ -105,8 +105,8 @@ MeasuredCollective point_of(CsvRow const& row) {
   point.seconds = row.required("time_us") * 1e-6;
   point.curve = row.text_or_empty("curve");
   if (point.curve.empty())
-    point.curve =
-        fmt::format("{}|{}|{}x|{}|{}", point.source, point.chip, point.nodes, point.members, to_string(point.op));
+    point.curve = fmt::format("{}|{}|{}x|{}|{}", point.source, point.chip, point.nodes, point.members,
+                              to_string(point.op));
   return point;
 }
 

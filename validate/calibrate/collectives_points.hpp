@@ -18,13 +18,13 @@ struct MeasuredCollective {
   std::string chip;     // "h100"
   std::string hardware; // "8xH100-SXM NVSwitch3 node"
   std::string source;
-  std::string trust;    // A, B, C
-  bool usable = true;   // fit_ok: not forced, mistuned, rounded, read off a plot
-  int nodes = 1;        // as the source counts them; an NVLink domain may be wider (shape_of)
+  std::string trust;  // A, B, C
+  bool usable = true; // fit_ok: not forced, mistuned, rounded, read off a plot
+  int nodes = 1;      // as the source counts them; an NVLink domain may be wider (shape_of)
   int members = 2;
-  double nic_rate = 0;  // bytes/s a device; 0: not stated
+  double nic_rate = 0; // bytes/s a device; 0: not stated
   CollectiveOp op = CollectiveOp::all_reduce;
-  double bytes = 0;     // as CollectiveLine's
+  double bytes = 0; // as CollectiveLine's
   double seconds = 0;
 };
 
@@ -38,15 +38,15 @@ struct CollectiveFabric {
 
 struct FabricOfChip {
   std::string_view chip;
-  int fabric;         // in collective_fabrics()
-  double scale_up;    // line rate of a device, bytes/s and direction
-  int domain;         // devices joined by it
-  double nic;         // usual line rate of the NICs, a device
+  int fabric;      // in collective_fabrics()
+  double scale_up; // line rate of a device, bytes/s and direction
+  int domain;      // devices joined by it
+  double nic;      // usual line rate of the NICs, a device
 };
 
 std::span<CollectiveFabric const> collective_fabrics();
 FabricOfChip const* fabric_of(std::string_view chip); // nullptr: unknown
-std::string collective_chips();                            // for errors
+std::string collective_chips();                       // for errors
 
 GroupShape shape_of(MeasuredCollective const& point);
 

@@ -17,7 +17,7 @@ namespace {
 // Curves of one operation and group become one, octave by octave.
 std::vector<CollectiveResidual> merged(std::vector<CollectiveResidual> const& curves) {
   struct Sum {
-    double weight = 0; // of the curves
+    double weight = 0;                                // of the curves
     std::map<int, std::pair<double, double>> octaves; // weighted ratio, weight
   };
   std::map<std::tuple<int, int, int>, Sum> groups;
@@ -44,6 +44,16 @@ std::vector<CollectiveResidual> merged(std::vector<CollectiveResidual> const& cu
     result.push_back(std::move(curve));
   }
   return result;
+}
+
+// The cluster with most rows of the chip, whose curves count in full.
+std::string cluster_of(std::vector<MeasuredCollective> const& points, std::string const& chip) {
+  std::map<std::string, int> rows;
+  for (MeasuredCollective const& point : points)
+    if (point.chip == chip && serves_a_fit(point))
+      ++rows[point.hardware];
+  auto const fewer = [](auto const& a, auto const& b) { return a.second < b.second; };
+  return rows.empty() ? std::string() : std::max_element(rows.begin(), rows.end(), fewer)->first;
 }
 
 // Of the fabric's curves when left out.
@@ -79,14 +89,16 @@ std::string residual_text(CollectiveResidual const& curve) {
     sizes.push_back(fmt::format("{}", octave.log2_bytes));
     ratios.push_back(fmt::format("{:.3f}", octave.log_ratio));
   }
-  return fmt::format("{{\"op\": \"{}\", \"members\": {}, \"nodes\": {}, \"weight\": {:.3g},\n        \"log2_bytes\": {},\n"
-                     "        \"log_ratio\": {}}}",
-                     to_string(curve.op), curve.members, curve.nodes, curve.weight, list_text(sizes), list_text(ratios));
+  return fmt::format(
+      "{{\"op\": \"{}\", \"members\": {}, \"nodes\": {}, \"weight\": {:.3g},\n        \"log2_bytes\": {},\n"
+      "        \"log_ratio\": {}}}",
+      to_string(curve.op), curve.members, curve.nodes, curve.weight, list_text(sizes), list_text(ratios));
 }
 
 } // namespace
 
-CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector<MeasuredCollective> const& own) {
+CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector<MeasuredCollective> const& own,
+                                            std::optional<ScaleUpTopology> topology) {
   FabricOfChip const* known = fabric_of(chip);
   if (known == nullptr)
     throw InputError(fmt::format("chip \"{}\": has no collectives model; valid: {}", chip, collective_chips()));
@@ -94,42 +106,42 @@ CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector
   std::set<std::string> renewed; // the user's curve in place of a published one of the same name
   for (MeasuredCollective const& point : own)
     renewed.insert(point.curve);
-  std::erase_if(points, [&](MeasuredCollective const& point) { return renewed.contains(point.curve); });
+  auto const is_renewed = [&](MeasuredCollective const& point) { return renewed.contains(point.curve); };
+  bool const all_published = std::ranges::all_of(own, [&](MeasuredCollective const& point) {
+    return std::ranges::any_of(points, [&](auto const& known_point) { return known_point.curve == point.curve; });
+  });
+  std::erase_if(points, is_renewed);
   points.insert(points.end(), own.begin(), own.end());
 
   CollectiveFabric const& fabric = collective_fabrics()[static_cast<std::size_t>(known->fabric)];
   CollectiveCalibration result;
   result.fit = fit_collectives(points, known->fabric);
-  std::string hardware; // the user's cluster, else that of the chip's most curves
-  std::map<std::string, int> clusters;
   std::set<std::string> curves;
   int rows = 0;
   for (MeasuredCollective const& point : points)
     if (serves_a_fit(point) && fabric_of(point.chip)->fabric == known->fabric) {
-      clusters[point.hardware] += point.chip == chip ? 1 : 0;
       curves.insert(point.curve);
       ++rows;
     }
-  if (!own.empty())
-    hardware = own.front().hardware;
-  else if (!clusters.empty())
-    hardware = std::max_element(clusters.begin(), clusters.end(), [](auto const& a, auto const& b) {
-                 return a.second < b.second;
-               })->first;
+  std::string const hardware = cluster_of(own.empty() ? points : own, chip);
   result.model = {.library = fabric.library,
                   .topology = fabric.topology,
                   .values = result.fit.values,
                   .residuals = merged(residuals_of(points, result.fit, chip, hardware)),
                   .band = band_of(points, known->fabric)};
+  if (topology && *topology != fabric.topology) {
+    result.model.topology = *topology;
+    result.model.residuals.clear();
+  }
   result.source = fmt::format("{}: fit to {} points of {} curves{}; validate/calibrate/published/collectives.csv",
-                              fabric.name, rows, curves.size(), own.empty() ? "" : ", own measurements among them");
+                              fabric.name, rows, curves.size(), all_published ? "" : ", own measurements among them");
   return result;
 }
 
 std::string collectives_block(CollectiveCalibration const& calibration) {
   CollectiveModel const& model = calibration.model;
   std::string text = fmt::format(
-      "  \"collectives\": {{\n    \"library\": \"{}\",\n    \"topology\": \"{}\",\n    \"kind\": \"fitted\",\n"
+      "\"collectives\": {{\n    \"library\": \"{}\",\n    \"topology\": \"{}\",\n    \"kind\": \"fitted\",\n"
       "    \"source\": \"{}\",\n    \"band\": {:.3g},\n    \"parameters\": {{",
       to_string(model.library), to_string(model.topology), calibration.source, model.band);
   for (std::size_t i = 0; i < collective::count; ++i) {
@@ -145,7 +157,8 @@ std::string collectives_block(CollectiveCalibration const& calibration) {
 }
 
 std::string collective_parameter_table(CollectiveFit const& fit) {
-  std::vector<std::vector<std::string>> lines{{"parameter", "value", "prior", "lowest", "highest", "points", "meaning"}};
+  std::vector<std::vector<std::string>> lines{
+      {"parameter", "value", "prior", "lowest", "highest", "points", "meaning"}};
   for (std::size_t i = 0; i < collective::count; ++i) {
     CollectiveParameter const& parameter = collective_parameters()[i];
     CollectiveRange const range = collective_ranges()[i];

@@ -46,7 +46,7 @@ MatrixXd jacobian(Problem const& problem, VectorXd const& x, VectorXd const& r) 
   return j;
 }
 
-VectorXd logarithms(std::span<FitParameter const> parameters, double FitParameter::* field) {
+VectorXd logarithms(std::span<FitParameter const> parameters, double FitParameter::*field) {
   VectorXd result(static_cast<Index>(parameters.size()));
   for (std::size_t i = 0; i < parameters.size(); ++i)
     result[static_cast<Index>(i)] = std::log(parameters[i].*field);

@@ -21,12 +21,6 @@ constexpr std::size_t enough = 100; // rows of a chip that counts among all
 
 double log_ratio(JudgedKernel const& judged) { return std::log(judged.predicted / judged.row.seconds); }
 
-// What makes two rows the same measurement.
-std::string identity(MeasuredKernel const& row) {
-  return fmt::format("{}|{}|{}|{}|{}|{}|{:.9g}", row.chip, row.machine, row.op, row.dtype, row.family,
-                     describe_shape(row), row.seconds);
-}
-
 std::string why_not(MeasuredKernel const& row) {
   if (!row.usable)
     return "fit_ok 0";
@@ -69,6 +63,11 @@ void add_bands(std::vector<KernelBand>& bands, Rows const& rows, std::string con
     if (class_of(row->row) != row->row.op)
       groups[{row->row.op, row->row.dtype}].push_back(row);
   }
+  std::erase_if(groups, [&](auto const& group) { // one operation is the whole class
+    auto const& [op, dtype] = group.first;
+    auto const whole = groups.find({"products", dtype});
+    return op != "products" && op.find("gemm") != std::string::npos && whole->second.size() == group.second.size();
+  });
   for (auto const& [key, group] : groups) {
     auto const& [op, dtype] = key;
     bands.push_back(band_of(group, chip, op, dtype, std::string(all)));
@@ -91,7 +90,8 @@ std::string worst_text(KernelBand const& band) {
 }
 
 std::string table_of(std::vector<KernelBand> const& bands, bool of_sizes) {
-  std::vector<std::vector<std::string>> rows{{"chip", "operation", "format", "size", "rows", "median", "p90", "bias", "worst row"}};
+  std::vector<std::vector<std::string>> rows{
+      {"chip", "operation", "format", "size", "rows", "median", "p90", "bias", "worst row"}};
   for (KernelBand const& band : bands)
     if (of_sizes == (band.size != all))
       rows.push_back({band.chip, band.op, band.dtype, band.size, std::to_string(band.errors.count),
@@ -101,9 +101,10 @@ std::string table_of(std::vector<KernelBand> const& bands, bool of_sizes) {
 }
 
 std::string row_json(JudgedKernel const& judged) {
-  return fmt::format(R"({{"id": {}, "chip": {}, "family": {}, "shape": {}, "measured_s": {:.6g}, "predicted_s": {:.6g}}})",
-                     json_quoted(judged.row.id), json_quoted(judged.row.chip), json_quoted(judged.row.family),
-                     json_quoted(describe_shape(judged.row)), judged.row.seconds, judged.predicted);
+  return fmt::format(
+      R"({{"id": {}, "chip": {}, "family": {}, "shape": {}, "measured_s": {:.6g}, "predicted_s": {:.6g}}})",
+      json_quoted(judged.row.id), json_quoted(judged.row.chip), json_quoted(judged.row.family),
+      json_quoted(describe_shape(judged.row)), judged.row.seconds, judged.predicted);
 }
 
 std::string band_json(KernelBand const& band) {
@@ -125,8 +126,14 @@ KernelAccuracyReport kernel_accuracy(std::string const& data, std::string const&
   report.data = data.empty() ? published_kernels_path() : data;
   if (!chip.empty())
     (void)known_chip(chip);
-  std::vector<MeasuredKernel> const published = read_kernel_table(published_kernels_path());
-  std::vector<MeasuredKernel> const judged = read_kernel_table(report.data);
+  std::vector<MeasuredKernel> const published = read_kernel_table(published_kernels_path()).kernels;
+  KernelTable const table = read_kernel_table(report.data);
+  std::vector<MeasuredKernel> const& judged = table.kernels;
+  if (table.others > 0)
+    report.left_out["neither product, fused attention nor memory stream, or without shape or time"] = table.others;
+  for (MeasuredKernel const& row : judged)
+    if (!is_known_chip(row.chip))
+      ++report.left_out[fmt::format("no data sheet of chip {} in published/chips.csv", row.chip)];
   for (KnownChip const& known : known_chips()) {
     if (!chip.empty() && known.name != chip)
       continue;
@@ -178,11 +185,12 @@ std::vector<KernelBand> kernel_bands(std::vector<JudgedKernel> const& rows) {
 
 std::string kernel_accuracy_text(KernelAccuracyReport const& report) {
   std::vector<KernelBand> const bands = kernel_bands(report.rows);
-  std::string text = fmt::format(
-      "{} measured kernels of {}, each predicted by a fit without its family of shapes.\n"
-      "Error: |predicted / measured - 1|. \"all\" chips: those with at least {} rows. \"products\": all passes together.\n\n",
-      report.rows.size(), report.data, enough);
-  text += table_of(bands, false) + "\nBy size (m: rows of a product; s: tokens of a sequence)\n\n" + table_of(bands, true);
+  std::string text = fmt::format("{} measured kernels of {}, each predicted by a fit without its family of shapes.\n"
+                                 "Error: |predicted / measured - 1|. \"all\" chips: those with at least {} rows. "
+                                 "\"products\": all passes together.\n\n",
+                                 report.rows.size(), report.data, enough);
+  text += table_of(bands, false) + "\nBy size (m: rows of a product; s: tokens of a sequence)\n\n" +
+          table_of(bands, true);
   for (auto const& [reason, count] : report.left_out)
     text += fmt::format("\nNot judged: {} rows, {}.", count, reason);
   text += "\n\nParameters, fitted to all rows\n";

@@ -120,8 +120,8 @@ KernelFit fit_kernels(KnownChip const& chip, std::vector<MeasuredKernel const*> 
     options.start = start->result.values;
     options.tolerance = 1e-5;
   }
-  std::vector<FitParameter> const all = fit_parameters(chip, fitted.clocks.size());
-  fitted.result = fit(all, used.size(), model, options);
+  fitted.priors = fit_parameters(chip, fitted.clocks.size());
+  fitted.result = fit(fitted.priors, used.size(), model, options);
   std::copy_n(fitted.result.values.begin(), kernel::count, fitted.parameters.values.begin());
   for (std::size_t i = 0; i < fitted.clocks.size(); ++i)
     fitted.clocks[i].clock = fitted.result.values[kernel::count + i];

@@ -20,7 +20,8 @@ struct KernelFit {
   Chip chip;
   KernelParameters parameters;
   std::vector<MachineClock> clocks;
-  FitResult result; // kernel::count parameters, then the clocks
+  std::vector<FitParameter> priors; // kernel::count parameters, then the clocks
+  FitResult result;
 };
 
 // Rows of one chip, those of no use or of trust C left out. Begins at `start`, or at the priors. The first machine with the

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -176,9 +177,9 @@ std::string family_of(MeasuredKernel const& kernel) {
 
 } // namespace
 
-std::vector<MeasuredKernel> read_kernel_table(std::string const& path) {
+KernelTable read_kernel_table(std::string const& path) {
   CsvTable const table = read_csv(path);
-  std::vector<MeasuredKernel> kernels;
+  KernelTable result;
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     CsvRow const row(table, i);
     MeasuredKernel kernel;
@@ -190,19 +191,18 @@ std::vector<MeasuredKernel> read_kernel_table(std::string const& path) {
     kernel.trust = row.text_or_empty("trust").empty() ? "A" : row.text("trust");
     kernel.usable = row.text_or_empty("fit_ok") != "0";
     kernel.prepares = row.text_or_empty("library").starts_with("TRT-LLM");
-    if (!set_shape(row, kernel))
+    auto const seconds = set_shape(row, kernel) ? seconds_of(row, kernel) : std::nullopt;
+    if (!seconds) {
+      ++result.others;
       continue;
-    auto const seconds = seconds_of(row, kernel);
-    if (!seconds)
-      continue;
+    }
     kernel.seconds = *seconds;
-    (void)known_chip(kernel.chip);
     kernel.family = row.text_or_empty("shape_family");
     if (kernel.family.empty())
       kernel.family = family_of(kernel);
-    kernels.push_back(std::move(kernel));
+    result.kernels.push_back(std::move(kernel));
   }
-  return kernels;
+  return result;
 }
 
 std::string describe_shape(MeasuredKernel const& row) {
@@ -213,6 +213,11 @@ std::string describe_shape(MeasuredKernel const& row) {
     return fmt::format("b {} s {} heads {}/{} d {}", attention->sequences, attention->length, attention->heads,
                        attention->kv_heads, attention->key_size);
   return "stream";
+}
+
+std::string identity(MeasuredKernel const& row) {
+  return fmt::format("{}|{}|{}|{}|{}|{}|{:.9g}", row.chip, row.machine, row.op, row.dtype, row.family,
+                     describe_shape(row), row.seconds);
 }
 
 double size_of_row(MeasuredKernel const& row) {
@@ -233,8 +238,12 @@ std::vector<KnownChip> read_chips() {
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     CsvRow const row(table, i);
     auto peak = [&](std::string_view column) { return FlopsPerSecond(row.number(column).value_or(0) * tera); };
-    KnownChip known{row.text("chip"), row.text("profile_chip"), {}, row.required("clock_under_load"),
-                    row.number("matrix_prior").value_or(0)};
+    KnownChip known{.name = row.text("chip"),
+                    .profile_chip = row.text("profile_chip"),
+                    .chip = {},
+                    .clock_under_load = row.required("clock_under_load"),
+                    .matrix_prior = row.number("matrix_prior").value_or(0),
+                    .source = row.text("source")};
     known.chip.name = known.profile_chip;
     known.chip.bf16_peak = peak("bf16_TFLOPs");
     known.chip.fp32_peak = peak("fp32_TFLOPs");
@@ -253,6 +262,10 @@ std::vector<KnownChip> read_chips() {
 std::vector<KnownChip> const& known_chips() {
   static std::vector<KnownChip> const chips = read_chips();
   return chips;
+}
+
+bool is_known_chip(std::string_view name) {
+  return std::ranges::find(known_chips(), name, &KnownChip::name) != known_chips().end();
 }
 
 KnownChip const& known_chip(std::string_view name) {

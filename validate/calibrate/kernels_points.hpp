@@ -30,12 +30,20 @@ struct MeasuredKernel {
   double seconds = 0;
 };
 
-// Rows of other kinds than matrix product, fused attention and memory stream, or without a shape, are left out. Throws
-// InputError that names file, line, column, value and rule.
-std::vector<MeasuredKernel> read_kernel_table(std::string const& path);
+struct KernelTable {
+  std::vector<MeasuredKernel> kernels;
+  int others =
+      0; // rows of other kinds than matrix product, fused attention and memory stream, or without shape or time
+};
+
+// Throws InputError that names file, line, column, value and rule.
+KernelTable read_kernel_table(std::string const& path);
 
 // "m 4096 n 8192 k 1024", "b 1 s 4096 heads 32/8 d 128"
 std::string describe_shape(MeasuredKernel const& row);
+
+// What makes two rows the same measurement.
+std::string identity(MeasuredKernel const& row);
 
 // Rows of a product, length of a sequence: what size bands are made of.
 double size_of_row(MeasuredKernel const& row);
@@ -46,9 +54,11 @@ struct KnownChip {
   Chip chip;
   double clock_under_load = 1;
   double matrix_prior = 0; // of the efficiencies of products at that clock; 0: the common one
+  std::string source;      // of these numbers
 };
 // published/chips.csv
 std::vector<KnownChip> const& known_chips();
 KnownChip const& known_chip(std::string_view name); // throws InputError with the names
+bool is_known_chip(std::string_view name);
 
 } // namespace foreplan

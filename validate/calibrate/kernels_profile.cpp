@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace foreplan {
 
@@ -22,8 +23,8 @@ std::string value_json(KernelParameter const& parameter, double value) {
 }
 
 std::string entry(std::string_view key, std::string const& value, std::string_view kind, std::string const& source) {
-  return fmt::format("    {}: {{\"value\": {}, \"kind\": \"{}\",\n      \"source\": {}}}", json_quoted(key), value, kind,
-                     json_quoted(source));
+  return fmt::format("    {}: {{\"value\": {}, \"kind\": \"{}\",\n      \"source\": {}}}", json_quoted(key), value,
+                     kind, json_quoted(source));
 }
 
 // Moved: the rows leave less than two thirds of the prior's width.
@@ -62,26 +63,46 @@ std::optional<KnownChip> known_chip_of(Chip const& profile_chip) {
 }
 
 KernelAccuracy calibrate_kernels(KnownChip const& chip, std::vector<MeasuredKernel> const& own) {
-  static std::vector<MeasuredKernel> const published = read_kernel_table(published_kernels_path());
+  static std::vector<MeasuredKernel> const published = read_kernel_table(published_kernels_path()).kernels;
   std::vector<MeasuredKernel const*> rows;
-  for (std::vector<MeasuredKernel> const* table : {&own, &published})
-    for (MeasuredKernel const& row : *table)
-      if (row.chip == chip.name && serves_a_fit(row))
-        rows.push_back(&row);
+  std::set<std::string> seen; // of the user's rows: a table may hold published ones
+  for (MeasuredKernel const& row : own)
+    if (row.chip == chip.name && serves_a_fit(row)) {
+      rows.push_back(&row);
+      seen.insert(identity(row));
+    }
+  for (MeasuredKernel const& row : published)
+    if (row.chip == chip.name && serves_a_fit(row) && !seen.contains(identity(row)))
+      rows.push_back(&row);
   return leave_families_out(chip, rows, rows);
 }
 
-std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration) {
-  KernelFit const& fit = calibration.fit;
-  std::vector<std::string> entries;
-  std::string clock_source = "published/chips.csv";
-  if (fit.parameters.clock_under_load == 1)
-    clock_source = "that at which the rows of this fit were measured";
+ClockUnderLoad clock_under_load(KnownChip const& chip, KernelFit const& fit, std::vector<MeasuredKernel> const& own,
+                                HardwareProfile const& profile) {
+  auto const all = std::ranges::count(own, chip.name, &MeasuredKernel::chip);
+  for (MachineClock const& clock : fit.clocks) {
+    auto const mine = std::ranges::count_if(
+        own, [&](auto const& row) { return row.chip == chip.name && row.machine == clock.machine; });
+    if (2 * mine > all)
+      return {
+          clock.clock * fit.parameters.clock_under_load, "fitted",
+          fmt::format("products of {}, against those of the machine that the other numbers rest on", clock.machine)};
+  }
+  for (Source const& source : profile.sources)
+    if (source.key == "kernels.clock_under_load.value" || source.key == "kernels.clock_under_load")
+      return {profile.kernels->clock_under_load, source.kind == Evidence::fitted ? "fitted" : "datasheet",
+              source.source};
+  std::string source = chip.clock_under_load == 1 ? "that at which the rows of this fit were measured" : chip.source;
   for (MachineClock const& clock : fit.clocks)
-    clock_source += fmt::format("; products of {} ran at {:.2f} of it (a lower power limit would do that)", clock.machine,
-                                clock.clock);
-  entries.push_back(entry("clock_under_load", fmt::format("{:g}", fit.parameters.clock_under_load),
-                          fit.parameters.clock_under_load == 1 ? "fitted" : "datasheet", clock_source));
+    source += fmt::format("; products of {} ran at {:.2f} of it, as a lower power limit has it", clock.machine,
+                          clock.clock);
+  return {chip.clock_under_load, chip.clock_under_load == 1 ? "fitted" : "datasheet", source};
+}
+
+std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration, ClockUnderLoad const& clock) {
+  KernelFit const& fit = calibration.fit;
+  std::vector<std::string> entries{
+      entry("clock_under_load", fmt::format("{:.3g}", clock.value), clock.kind, clock.source)};
   std::string const rows = rows_text(calibration.rows);
   for (std::size_t i = 0; i < kernel::count; ++i) {
     KernelParameter const& parameter = kernel_parameters()[i];
@@ -89,7 +110,7 @@ std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibrati
     double const value = fit.parameters.values[i];
     std::string const source =
         moved ? fmt::format("{}; {} rows of {} moved it, prior {}", parameter.meaning, fit.result.rows[i], chip.name,
-                            with_unit(parameter, parameter.prior))
+                            with_unit(parameter, fit.priors[i].prior))
               : fmt::format("prior: {}; no rows of {} say otherwise", parameter.meaning, chip.name);
     entries.push_back(entry(parameter.name, value_json(parameter, value), moved ? "fitted" : "datasheet", source));
   }
@@ -105,19 +126,22 @@ std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibrati
 }
 
 std::string kernel_parameter_table(KernelFit const& fit) {
-  std::vector<std::vector<std::string>> rows{{"parameter", "value", "prior", "range", "of prior's width", "rows", "meaning"}};
+  std::vector<std::vector<std::string>> rows{
+      {"parameter", "value", "prior", "range", "of prior's width", "rows", "meaning"}};
   for (std::size_t i = 0; i < kernel::count; ++i) {
     KernelParameter const& parameter = kernel_parameters()[i];
     if (fit.result.rows[i] == 0)
       continue; // no row depends on it
-    rows.push_back({std::string(parameter.name), with_unit(parameter, fit.parameters.values[i]),
-                    with_unit(parameter, parameter.prior),
-                    fmt::format("{} to {}", with_unit(parameter, parameter.lowest), with_unit(parameter, parameter.highest)),
-                    fmt::format("{:.2f}", fit.result.spread[i] / parameter.width), std::to_string(fit.result.rows[i]),
-                    std::string(parameter.meaning)});
+    rows.push_back(
+        {std::string(parameter.name), with_unit(parameter, fit.parameters.values[i]),
+         with_unit(parameter, fit.priors[i].prior),
+         fmt::format("{} to {}", with_unit(parameter, parameter.lowest), with_unit(parameter, parameter.highest)),
+         fmt::format("{:.2f}", fit.result.spread[i] / parameter.width), std::to_string(fit.result.rows[i]),
+         std::string(parameter.meaning)});
   }
   for (MachineClock const& clock : fit.clocks)
-    rows.push_back({"clock", fmt::format("{:.3f}", clock.clock), "1", "0.4 to 1.3", "", "", "of the machine of " + clock.machine});
+    rows.push_back(
+        {"clock", fmt::format("{:.3f}", clock.clock), "1", "0.4 to 1.3", "", "", "of the machine of " + clock.machine});
   return table(rows);
 }
 

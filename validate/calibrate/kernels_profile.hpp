@@ -3,6 +3,7 @@
 
 #include "validate/calibrate/kernels_fit.hpp"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,18 @@ std::optional<KnownChip> known_chip_of(Chip const& profile_chip);
 // count the same; rows of another machine than the one with the most rows say its clock under load.
 KernelAccuracy calibrate_kernels(KnownChip const& chip, std::vector<MeasuredKernel> const& own = {});
 
+// The clock of the machine that most of a user's rows come from, where the fit found one; else that of the profile which
+// is calibrated; else the chip's.
+struct ClockUnderLoad {
+  double value = 1;
+  std::string kind;
+  std::string source;
+};
+ClockUnderLoad clock_under_load(KnownChip const& chip, KernelFit const& fit, std::vector<MeasuredKernel> const& own,
+                                HardwareProfile const& profile);
+
 // JSON of the block, indented to stand at the top level of a profile: "kernels": {...}
-std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration);
+std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration, ClockUnderLoad const& clock);
 
 // Name, value, prior, range, how much of the prior's width is left, and the number of rows that moved it.
 std::string kernel_parameter_table(KernelFit const& fit);

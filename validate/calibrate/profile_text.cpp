@@ -42,8 +42,8 @@ Layout layout_of(std::string const& text, std::string_view key) {
   Layout layout;
   std::string const name = fmt::format("\"{}\"", key);
   int depth = 0;
-  bool is_name = true; // the next string at the top level is a member's name
-  std::optional<std::size_t> open; // the member that is being read began here
+  bool is_name = true;            // the next string at the top level is a member's name
+  std::size_t open = text.size(); // where the member that is being read began; none: the text's end
   for (std::size_t at = 0; at < text.size();) {
     std::size_t const next = skip(text, at);
     bool const is_string = next != at && text[at] == '"';
@@ -57,9 +57,9 @@ Layout layout_of(std::string const& text, std::string_view key) {
     if (depth == 1 && c == ':')
       is_name = false;
     bool const ends = depth == 1 && (c == ',' || c == '}');
-    if (ends && open) {
-      layout.member = Member{*open, layout.last};
-      open.reset();
+    if (ends && open < text.size()) {
+      layout.member = Member{open, layout.last};
+      open = text.size();
     }
     if (depth == 1 && c == ',')
       is_name = true;

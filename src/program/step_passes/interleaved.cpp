@@ -21,8 +21,9 @@ Work virtual_micro_batch(Plan const& plan, SlotKind kind, std::int64_t k) {
 
 std::vector<Work> interleaved(Plan const& plan, Stage stage) {
   std::int64_t const total = plan.micro_batches() * plan.chunks;
-  std::int64_t const warm_up = std::min<std::int64_t>(total, 2 * (plan.pp - 1 - stage.value()) +
-                                                                 static_cast<std::int64_t>(plan.chunks - 1) * plan.pp);
+  std::int64_t const warm_up = std::min<std::int64_t>(total,
+                                                      2 * static_cast<std::int64_t>(plan.pp - 1 - stage.value()) +
+                                                          static_cast<std::int64_t>(plan.chunks - 1) * plan.pp);
   std::vector<Work> order;
   for (std::int64_t k = 0; k < warm_up; ++k)
     order.push_back(virtual_micro_batch(plan, SlotKind::forward, k));

@@ -21,10 +21,10 @@ std::string_view to_string(Protocol protocol);
 struct GroupShape {
   int members = 2;
   int nodes = 1;
-  int on_a_node = 2;      // fewest members on one of the nodes
-  int node_devices = 8;   // devices of a whole node
-  double scale_up = 0;    // of a device into the node's fabric
-  double network = 0;     // out of a node for this group: of all NICs that its members use there
+  int on_a_node = 2;    // fewest members on one of the nodes
+  int node_devices = 8; // devices of a whole node
+  double scale_up = 0;  // of a device into the node's fabric
+  double network = 0;   // out of a node for this group: of all NICs that its members use there
 };
 
 // `bytes` is nccl-tests' size: of the buffer for all-reduce and broadcast, of all ranks' parts together for all-gather
@@ -46,7 +46,8 @@ inline constexpr int octave_count = 26; // to 32 GiB
 struct CollectiveCurve {
   std::array<CollectiveLine, 10> lines{};
   int line_count = 0;
-  std::array<double, octave_count> factor{}; // measured / modelled at 2^(first_octave + i) bytes; 1 without measurements
+  std::array<double, octave_count>
+      factor{}; // measured / modelled at 2^(first_octave + i) bytes; 1 without measurements
 
   void add(CollectiveLine const& line) { lines[static_cast<std::size_t>(line_count++)] = line; }
 };

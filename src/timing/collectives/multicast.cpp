@@ -9,14 +9,17 @@ namespace foreplan {
 void add_multicast(CollectiveSetting const& setting, CollectiveCurve& curve) {
   GroupShape const& shape = setting.shape;
   CollectiveValues const& values = setting.values;
-  if (values[collective::multicast] <= 0 || setting.topology != ScaleUpTopology::switched || shape.on_a_node < 3)
+  if (values[collective::multicast] <= 0 || setting.topology != ScaleUpTopology::switched || shape.on_a_node < 2)
     return;
   double const nvls = values[collective::multicast] * shape.scale_up;
   // NCCL's table: 25 us for NVLS against 3.4 us of a Simple ring step; 20.9 against 14 us for a step between nodes.
   double const inside = values[collective::hop_simple] * 25 / 3.4;
   double const ramp = values[collective::ramp];
   if (shape.nodes == 1) {
-    curve.add({.latency = inside, .per_byte = 1 / nvls, .ramp = ramp, .algorithm = CollectiveAlgorithm::nvls,
+    curve.add({.latency = inside,
+               .per_byte = 1 / nvls,
+               .ramp = ramp,
+               .algorithm = CollectiveAlgorithm::nvls,
                .protocol = Protocol::simple});
     return;
   }

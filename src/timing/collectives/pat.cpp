@@ -5,7 +5,8 @@ namespace foreplan {
 
 void add_pat(CollectiveSetting const& setting, CollectiveCurve& curve) {
   GroupShape const& shape = setting.shape;
-  if (shape.nodes < 2 || shape.on_a_node != 1 || shape.members != shape.nodes || setting.library != CollectiveLibrary::nccl)
+  if (shape.nodes < 2 || shape.on_a_node != 1 || shape.members != shape.nodes ||
+      setting.library != CollectiveLibrary::nccl)
     return;
   double const rate = 0.75 * ring_rate(setting);
   double const others = static_cast<double>(shape.members - 1) / shape.members;

@@ -45,10 +45,10 @@ std::vector<LinkShare> ring_links(Cluster const& cluster, GroupLayout const& lay
 }
 
 std::vector<LinkShare> transfer_links(Cluster const& cluster, Rank from, Rank to) {
-  using Kind = Link::Kind;
-  if (node_of(cluster, from) == node_of(cluster, to))
-    return {{{Kind::scale_up_out, from.value()}, 1}, {{Kind::scale_up_in, to.value()}, 1}};
-  return {{{Kind::nic_out, nic_of(cluster, from)}, 1}, {{Kind::nic_in, nic_of(cluster, to)}, 1}};
+  std::vector<LinkShare> links;
+  for (Link const link : path(cluster, from, to))
+    links.push_back({link, 1});
+  return links;
 }
 
 namespace {
@@ -75,7 +75,8 @@ Demand ring_demand(Op const& op, Operands const& operands, Cluster const& cluste
   Seconds const latency = profile.collective_base + (steps - crossings) * profile.node.scale_up_latency +
                           crossings * profile.node.network_latency;
   Bytes const wire = wire_bytes(op, operands, layout.members);
-  return communication_demand(cluster, wire, wire / (layout.nodes == 1 ? 1 : layout.fewest_on_a_node), latency, unit_rate);
+  return communication_demand(cluster, wire, wire / (layout.nodes == 1 ? 1 : layout.fewest_on_a_node), latency,
+                              unit_rate);
 }
 
 Demand transfer_demand(Op const& op, Operands const& operands, Cluster const& cluster, bool same_node,

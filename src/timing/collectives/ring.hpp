@@ -25,7 +25,8 @@ struct LinkShare {
   std::int32_t multiplicity = 1;
 };
 // Links of the `position`-th of `on_node` members of its node (0-based), in a ring over the whole group.
-std::vector<LinkShare> ring_links(Cluster const& cluster, GroupLayout const& layout, Rank member, int position, int on_node);
+std::vector<LinkShare> ring_links(Cluster const& cluster, GroupLayout const& layout, Rank member, int position,
+                                  int on_node);
 
 // The links of a transfer from one device to another.
 std::vector<LinkShare> transfer_links(Cluster const& cluster, Rank from, Rank to);

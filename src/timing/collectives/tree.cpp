@@ -28,9 +28,10 @@ void add_tree(CollectiveSetting const& setting, CollectiveCurve& curve) {
   double const depth = std::log2(shape.nodes);
   for_each_protocol(setting, [&](Protocol protocol) {
     double const simple = 0.92 * ring_rate(setting);
-    double const rate = protocol == Protocol::simple  ? simple
-                        : protocol == Protocol::ll128 ? simple * 120 / 128
-                                                      : std::min(simple / 3.8, protocol_rate(setting, Protocol::ll, simple));
+    double const rate = protocol == Protocol::simple ? simple
+                        : protocol == Protocol::ll128
+                            ? simple * 120 / 128
+                            : std::min(simple / 3.8, protocol_rate(setting, Protocol::ll, simple));
     // NCCL's tree steps over its ring steps: 0.6/0.6, 1.25/1.9, 4/3.4 us inside a node.
     double const inside = node_hop(setting, protocol) * (protocol == Protocol::ll      ? 1
                                                          : protocol == Protocol::ll128 ? 1.25 / 1.9

@@ -12,17 +12,20 @@ constexpr double block = 128; // queries of a thread block
 constexpr double tail = 0.8;
 // Products of 8-bit inputs, of the time of 16-bit ones: conversions in between keep it above one half.
 constexpr double fp8_time = 0.57;
-constexpr std::int64_t padding = 64; // heads are padded to multiples of this
+constexpr std::int64_t least_head = 64; // channels
 
-// Work relative to the forward pass; `rate` of the products relative to its.
+// Work relative to the forward pass. Heads are padded to 64 channels or multiples of `padding`.
 struct Pass {
   double products = 1;
   double softmaxes = 1;
+  std::int64_t padding = 64;
 };
-constexpr Pass forward{1, 1};
-constexpr Pass backward{2.5, 2};
+constexpr Pass forward{.products = 1, .softmaxes = 1, .padding = 64};
+constexpr Pass backward{.products = 2.5, .softmaxes = 2, .padding = 128};
 
-double padded(std::int64_t size) { return static_cast<double>((size + padding - 1) / padding * padding); }
+double padded(std::int64_t size, Pass pass) {
+  return static_cast<double>(size <= least_head ? least_head : (size + pass.padding - 1) / pass.padding * pass.padding);
+}
 
 double seconds(KernelMachine const& machine, AttentionShape const& shape, Pass pass) {
   double const blocks = std::ceil(static_cast<double>(shape.length) / block); // of one head and sequence
@@ -30,11 +33,11 @@ double seconds(KernelMachine const& machine, AttentionShape const& shape, Pass p
   double const seen = shape.causal ? blocks * (blocks + 1) / 2 : blocks * blocks;
   double const scores = lanes * seen * block * block;
   double const overhead = lanes * blocks * block * machine.attention_overhead;
-  double const size = (padded(shape.key_size) + padded(shape.value_size)) / 2;
+  double const size = (padded(shape.key_size, pass) + padded(shape.value_size, pass)) / 2;
   double const channels = pass.products * size * (shape.fp8 ? fp8_time : 1) / machine.attention_matrix;
   double const softmax = pass.softmaxes * machine.attention_softmax;
 
-  double const per_channel = 4 / machine.peak; // seconds of a score's two multiply-adds a channel
+  double const per_channel = 4 / (machine.peak * machine.clock); // seconds of a score's two multiply-adds a channel
   double const all = std::hypot(scores * channels, (scores + overhead) * softmax) * per_channel;
   double const longest = (blocks * block + machine.attention_overhead) * block * std::hypot(channels, softmax) *
                          per_channel * machine.multiprocessors;

@@ -93,8 +93,8 @@ double bytes_of(GemmShape const& shape) {
 double gemm_seconds(KernelMachine const& machine, GemmShape const& shape) {
   auto const format = static_cast<std::size_t>(shape.format);
   bool const grouped = shape.groups > 1 && !shape.batched;
-  double const rate =
-      machine.rate[format] * machine.clock * (shape.aligned ? 1 : misaligned_rate) * (grouped ? group_rate : 1);
+  double const rate = machine.rate[format] * machine.clock * (shape.aligned ? 1 : misaligned_rate) *
+                      (grouped ? group_rate : 1);
   double const memory = bytes_of(shape) / machine.memory_rate;
   double const power = flops_of(shape) / rate;
   double const in_tiles = tile_seconds(machine, shape, rate, machine.epilogue[format]);

@@ -11,10 +11,10 @@ namespace foreplan {
 
 struct KernelMachine {
   double multiprocessors = 1;
-  double clock = 1;       // under load, of the clock that the peaks assume; dense products only
-  double memory_rate = 1; // bytes/s
-  double peak = 1;        // flops/s of 16-bit products, as in the data sheet
-  std::array<double, number_format_count> rate{};     // flops/s of large products, at clock 1
+  double clock = 1;                               // under load, of the clock that the peaks assume; products and fused attention
+  double memory_rate = 1;                         // bytes/s
+  double peak = 1;                                // flops/s of 16-bit products, as in the data sheet
+  std::array<double, number_format_count> rate{}; // flops/s of large products, at clock 1
   std::array<double, number_format_count> epilogue{}; // steps of k that begin and end of a tile take
   double tile_load = 0;
   double fixed = 0;          // s

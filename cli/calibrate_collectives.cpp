@@ -51,14 +51,14 @@ int calibrate_collectives(CalibrateFiles const& files) {
     std::cout << fmt::format("Not used: {} rows, {}.\n", count, why);
   if (own.empty()) {
     std::cout << fmt::format("No row of the fabric of {} in {}: published points alone.\n", chip, files.points);
-  } else {
+  } else if (calibration.model.topology == collective_fabrics()[static_cast<std::size_t>(known->fabric)].topology) {
     ErrorSummary const errors = errors_of(calibration.model, own);
     std::cout << fmt::format("{}: {} points, error {:.1f} % median, {:.1f} % p90, bias {:+.1f} %\n", files.out,
                              errors.count, 100 * errors.median, 100 * errors.p90, 100 * errors.bias);
   }
   std::cout << fmt::format("{}\nBand of left-out curves: {:.1f} %\n\n", calibration.source,
                            100 * calibration.model.band)
-            << collective_parameter_table(calibration.fit);
+            << collective_parameter_table(calibration.model);
   return 0;
 }
 

@@ -41,7 +41,7 @@ int run_compare(std::vector<std::string> const& arguments) {
                            "Why is B slower than A? Each is a plan, or a report (foreplan simulate --json).");
   auto text = [] { return cxxopts::value<std::string>(); };
   // clang-format off
-  options.positional_help("A.json B.json");
+  options.custom_help("A.json B.json [OPTION...]");
   options.add_options()
       ("model", "model file, to compare plans", text())
       ("hardware", "hardware profile, to compare plans", text())

@@ -140,12 +140,35 @@ std::string borderline_text(SearchRequest const& request, SearchResult const& re
   return text + candidates_table(result.borderline, std::min<std::size_t>(top, 3), request);
 }
 
+// "tp 8 pp 2x8 dp 4 sp zero 1 b 1": pp stages x chunks, micro-batch b.
+std::string describe_short(Plan const& plan) {
+  std::string text = fmt::format("tp {} pp {}", plan.tp, plan.pp);
+  if (plan.chunks > 1)
+    text += fmt::format("x{}", plan.chunks);
+  text += fmt::format(" dp {}", plan.dp);
+  if (plan.sequence_parallel)
+    text += " sp";
+  text += fmt::format(" zero {} b {}", plan.zero_stage, plan.micro_batch);
+  if (plan.recompute != Recompute::none)
+    text += fmt::format(" {} recompute", to_string(plan.recompute));
+  return text;
+}
+
+// Where the step of each finalist goes, in one line each.
 std::string checked_text(SearchResult const& result) {
-  std::string text;
-  for (std::size_t i = 0; i < result.finalists.size(); ++i)
-    text += fmt::format("{}{} ({})", i > 0 ? ", " : "", to_string(result.finalists[i].step),
-                        describe(result.finalists[i].plan));
-  return text.empty() ? text : wrapped("", fmt::format("Run again on SimGrid, kernel by kernel: {}.", text));
+  if (result.finalists.empty())
+    return "";
+  std::vector<std::vector<std::string>> rows{
+      {"plan", "step", "compute", "exposed tp", "dp", "pp", "host", "bubble", "peak memory"}};
+  for (Report const& report : result.finalists) {
+    Breakdown const& b = report.breakdown;
+    std::vector<std::string> row{describe_short(report.plan)};
+    for (Seconds part : {report.step, b.compute_total(), b.exposed_tp, b.exposed_dp, b.exposed_pp, b.host, b.bubble})
+      row.push_back(to_string(part));
+    row.push_back(to_string(report.peak_memory));
+    rows.push_back(std::move(row));
+  }
+  return "run again on SimGrid, kernel by kernel; seconds of a step, mean over ranks\n" + table(rows);
 }
 
 std::string text_of(SearchRequest const& request, SearchResult const& result, std::size_t top) {

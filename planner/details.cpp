@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <tuple>
 
 namespace foreplan {
@@ -39,7 +40,24 @@ void add_passes(Details& details, Simulation const& simulation, std::size_t clas
   }
 }
 
-std::vector<MemoryMoment> memory_moments(Program const& program, StageProgram const& stage) {
+// By element of the stage program: when the class's compute stream has run what was issued up to and with it.
+std::vector<Seconds> times_reached(Simulation const& simulation, std::size_t class_index) {
+  FoldedClass const& folded = simulation.folding.classes[class_index];
+  FoldedProgram const& program = simulation.folding.program;
+  std::vector<Seconds> reached(simulation.program->stages[folded.stage.index()].elements.size());
+  for (TimelineEntry const& ran : simulation.timeline.classes[class_index]) {
+    Use const& use = program.classes[class_index].uses[at(ran.use)];
+    Seconds& end = reached[at(folded.uses[at(ran.use)].element)];
+    if (program.blocks[at(use.block)].items[at(ran.item)].stream == compute_stream)
+      end = std::max(end, Seconds(ran.end));
+  }
+  std::partial_sum(reached.begin(), reached.end(), reached.begin(),
+                   [](Seconds a, Seconds b) { return std::max(a, b); });
+  return reached;
+}
+
+std::vector<MemoryMoment> memory_moments(Program const& program, StageProgram const& stage,
+                                         std::vector<Seconds> const& reached) {
   std::vector<MemoryMoment> moments;
   std::int32_t last = -1;
   for (MemoryPoint const& point : memory_of(program, stage, true).points) {
@@ -51,7 +69,8 @@ std::vector<MemoryMoment> memory_moments(Program const& program, StageProgram co
                              : fmt::format("{} of micro-batch {}", slot->kind == SlotKind::forward ? "F" : "B",
                                            slot->micro_batch.value()),
                          {},
-                         0});
+                         0,
+                         reached[at(point.element)]});
       last = point.element;
     }
     moments.back().use = point.use;
@@ -66,8 +85,10 @@ Details details_of(Simulation const& simulation, Cluster const& cluster) {
   Details details;
   Plan const& plan = simulation.program->plan;
   for (int stage = 0; stage < plan.pp; ++stage) {
-    add_passes(details, simulation, slowest_class(simulation, Stage(stage)));
-    details.memory.push_back(memory_moments(*simulation.program, simulation.program->stages[at(stage)]));
+    std::size_t const slowest = slowest_class(simulation, Stage(stage));
+    add_passes(details, simulation, slowest);
+    details.memory.push_back(
+        memory_moments(*simulation.program, simulation.program->stages[at(stage)], times_reached(simulation, slowest)));
   }
   for (int rank = 0; rank < plan.world_size(); ++rank) {
     Coordinate const place = coordinate_of(plan, Rank(rank));

@@ -134,7 +134,8 @@ CollectiveModel read_collective_model(JsonReader const& reader, std::vector<Sour
     model.values[i] = is_time                   ? entry["value"].quantity<Seconds>().value()
                       : parameter.unit == "KiB" ? entry["value"].quantity<Bytes>().value()
                                                 : entry["value"].number(0, 100);
-    bool const moved = entry["points"].integer(0, 1 << 20) > 0;
+    model.points[i] = static_cast<int>(entry["points"].integer(0, 1 << 20));
+    bool const moved = model.points[i] > 0;
     // What no measurement moved stands at its prior, the library's own table.
     sources.push_back({entry.path(), moved ? kind : Evidence::datasheet,
                        moved ? reader["source"].text() : "prior: the library's tuning table",

@@ -86,8 +86,9 @@ struct CollectiveModel {
   CollectiveLibrary library = CollectiveLibrary::nccl;
   ScaleUpTopology topology = ScaleUpTopology::switched;
   CollectiveValues values{};
-  std::vector<CollectiveResidual> residuals; // may be empty
-  double band = 0;                           // 80 % of the left-out predictions lie within a factor of 1 + band
+  std::array<int, collective::count> points{}; // measured points that know of each value; 0: it is the prior
+  std::vector<CollectiveResidual> residuals;   // may be empty
+  double band = 0;                             // 80 % of the left-out predictions lie within a factor of 1 + band
 };
 
 // Reads the block; the origins of its numbers are added to `sources`.

@@ -109,6 +109,10 @@ std::string bubble_reason(Report const& a, Report const& b) {
   if (std::abs(of_a - of_b) > 0.0005)
     text += fmt::format(": filling the pipeline, (pp - 1) / (chunks * micro-batches), is {} of the work against {}",
                         percent(of_b), percent(of_a));
+  double const uneven_a = imbalance(a).excess, uneven_b = imbalance(b).excess;
+  if (std::abs(uneven_a - uneven_b) > 0.005)
+    text += fmt::format("{}the slowest stage computes {} longer than the mean of the stages against {}",
+                        text.empty() ? "" : "; ", percent(uneven_b), percent(uneven_a));
   return text;
 }
 

@@ -28,6 +28,7 @@ struct MemoryMoment {
   std::string what; // "F of micro-batch 3", "adam of bucket 0"
   MemoryUse use;
   std::int64_t peak = 0; // total, on the way there
+  Seconds reached;       // when the compute stream of the stage's slowest rank has run what was issued up to here
 };
 
 struct RankPlace {

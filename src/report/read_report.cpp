@@ -48,6 +48,13 @@ Report read_report(JsonReader const& reader) {
   report.flops_per_token = Flops(number(reader, "flops_per_token"));
   report.executed_flops = Flops(number(reader, "executed_flops"));
   report.breakdown = read_breakdown(reader["breakdown"]);
+  for (JsonReader const& stage : reader["stages"].elements()) {
+    StageReport read;
+    read.stage = Stage(stage["stage"].integer(0, 1 << 24));
+    read.layers = stage["layers"].text();
+    read.breakdown = read_breakdown(stage["breakdown"]);
+    report.stages.push_back(std::move(read));
+  }
   report.usable_memory = Bytes(number(reader, "usable_memory_B"));
   report.reserved_memory = Bytes(number(reader, "reserved_memory_B"));
   report.peak_memory = Bytes(number(reader, "peak_memory_B"));

@@ -5,7 +5,7 @@
 
 namespace foreplan {
 
-// Reads back what to_json() wrote, as far as comparing takes: all but the stages and the critical path. Throws InputError.
+// Reads back what to_json() wrote, as far as comparing takes: all but the critical path and what memory holds. Throws InputError.
 Report read_report(JsonReader const& reader);
 
 } // namespace foreplan

@@ -75,6 +75,13 @@ std::string memory_sentence(Report const& report);
 // The stage whose ranks need most memory.
 StageReport const& fullest_stage(Report const& report);
 
+// By how much the slowest stage computes longer than the mean of the stages: others wait for it.
+struct Imbalance {
+  Stage slowest;
+  double excess = 0;
+};
+Imbalance imbalance(Report const& report);
+
 std::string_view to_string(Fit fit);
 
 } // namespace foreplan

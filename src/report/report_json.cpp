@@ -103,6 +103,7 @@ nlohmann::ordered_json to_json(Report const& report) {
           {"executed_flops", report.executed_flops.value()},
           {"hfu_convention", hfu_convention},
           {"breakdown", to_json(report.breakdown)},
+          {"imbalance", {{"slowest_stage", imbalance(report).slowest.value()}, {"excess", imbalance(report).excess}}},
           {"trace_view", trace_view(report.breakdown, report.step)},
           {"critical_path", to_json(report.critical_path)},
           {"usable_memory_B", report.usable_memory.value()},

@@ -22,6 +22,22 @@ StageReport const& fullest_stage(Report const& report) {
                            [](StageReport const& a, StageReport const& b) { return a.peak.total() < b.peak.total(); });
 }
 
+Imbalance imbalance(Report const& report) {
+  Imbalance result;
+  Seconds sum, most;
+  for (StageReport const& stage : report.stages) {
+    Seconds const compute = stage.breakdown.compute_total();
+    sum += compute;
+    if (compute > most) {
+      most = compute;
+      result.slowest = stage.stage;
+    }
+  }
+  if (most > Seconds(0))
+    result.excess = most * static_cast<double>(report.stages.size()) / sum - 1;
+  return result;
+}
+
 namespace {
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
@@ -59,6 +75,9 @@ std::string breakdown_table(Report const& report) {
   row("bubble (waiting for other ranks)", b.bubble);
   rows.push_back({"step", to_string(report.step), percent(b.total() / report.step)});
   std::string text = table(rows);
+  if (Imbalance const uneven = imbalance(report); uneven.excess > 0.01)
+    text += fmt::format("  Stage {} computes {} longer than the mean of the stages; the others wait for it.\n",
+                        uneven.slowest.value(), percent(uneven.excess));
   double const step = report.step.value();
   text += wrapped(
       "  ", fmt::format("A profiler counts waiting in a collective as communication: compute {}, non-compute {}, idle "

@@ -126,6 +126,19 @@ TEST_CASE("a comparison names the bubble's reason") {
   CHECK(longest_line(text) <= 120);
 }
 
+// 32 blocks on 3 stages: 10, 11 and 11 with the head on the last, which is the slowest; what is read back says the same.
+TEST_CASE("the slowest stage is named") {
+  Report const report = report_of(plan_of(1, 3, 1));
+  Imbalance const uneven = imbalance(report);
+  CHECK(uneven.slowest == Stage(2));
+  Seconds sum;
+  for (StageReport const& stage : report.stages)
+    sum += stage.breakdown.compute_total();
+  CHECK(1 + uneven.excess == Approx(report.stages[2].breakdown.compute_total() / (sum / 3)));
+  CHECK(imbalance(reread(report)).excess == uneven.excess);
+  CHECK(to_text(report).find("Stage 2 computes") != std::string::npos);
+}
+
 // Twice the devices and half the step are the same device time.
 TEST_CASE("different work is compared by the device time of a million tokens") {
   Report a = report_of(plan_of(8, 1, 1));
@@ -183,8 +196,14 @@ TEST_CASE("details tell the passes and the memory's course") {
   REQUIRE(details.memory.size() == 2);
   for (std::size_t s = 0; s < 2; ++s) {
     std::int64_t most = 0;
-    for (MemoryMoment const& moment : details.memory[s])
+    Seconds reached;
+    for (MemoryMoment const& moment : details.memory[s]) {
       most = std::max(most, moment.peak);
+      CHECK(reached <= moment.reached); // in issue order, which is the compute stream's
+      reached = moment.reached;
+    }
+    CHECK(reached <= report.step);
+    CHECK(reached >= details.passes[8 * s + 7].end); // its last pass, before the optimizer
     CHECK(most == report.stages[s].peak.total());
   }
   CHECK(details.ranks.size() == 8);

@@ -96,7 +96,8 @@ MeasuredCollective point_of(CsvRow const& row) {
   point.usable = row.text_or_empty("fit_ok") != "0";
   point.op = *op_named(row.text("op"));
   point.members = count(row, "gpus", 2);
-  point.nodes = row.text_or_empty("nodes").empty() ? 1 : count(row, "nodes", 1);
+  int const domain = fabric_of(point.chip)->domain; // where nodes are not given: as few as hold the devices
+  point.nodes = row.text_or_empty("nodes").empty() ? (point.members + domain - 1) / domain : count(row, "nodes", 1);
   if (point.nodes > point.members)
     row.fail("nodes", fmt::format("must not be more than gpus, {}", point.members));
   if (!row.text_or_empty("internode_GBps_per_gpu").empty())
@@ -181,7 +182,8 @@ void add_run(NcclTestsRun const& run, std::string const& path, std::string const
 bool is_table(std::string const& path) {
   std::ifstream file(path);
   std::string line;
-  return std::getline(file, line) && line.find("time_us") != std::string::npos;
+  return std::getline(file, line) &&
+         (line.find("time_us") != std::string::npos || line.find("chip,") != std::string::npos);
 }
 
 } // namespace

@@ -127,6 +127,7 @@ CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector
   result.model = {.library = fabric.library,
                   .topology = fabric.topology,
                   .values = result.fit.values,
+                  .points = result.fit.points,
                   .residuals = merged(residuals_of(points, result.fit, chip, hardware)),
                   .band = band_of(points, known->fabric)};
   if (topology && *topology != fabric.topology) {
@@ -156,9 +157,10 @@ std::string collectives_block(CollectiveCalibration const& calibration) {
   return text + "\n    ]\n  }";
 }
 
-std::string collective_parameter_table(CollectiveFit const& fit) {
+std::string collective_parameter_table(CollectiveModel const& model) {
   std::vector<std::vector<std::string>> lines{
       {"parameter", "value", "prior", "lowest", "highest", "points", "meaning"}};
+  CollectiveValues const prior = collective_priors(model.library);
   for (std::size_t i = 0; i < collective::count; ++i) {
     CollectiveParameter const& parameter = collective_parameters()[i];
     CollectiveRange const range = collective_ranges()[i];
@@ -166,9 +168,9 @@ std::string collective_parameter_table(CollectiveFit const& fit) {
     auto const number = [&](double value) {
       return fmt::format("{:.4g}{}{}", value * scale, parameter.unit.empty() ? "" : " ", parameter.unit);
     };
-    lines.push_back({std::string(parameter.name), number(fit.values[i]), number(fit.prior[i]),
-                     number(fit.prior[i] / range.below), number(fit.prior[i] * range.above),
-                     fmt::format("{}", fit.points[i]), std::string(parameter.meaning)});
+    lines.push_back({std::string(parameter.name), number(model.values[i]), number(prior[i]),
+                     number(prior[i] / range.below), number(prior[i] * range.above), fmt::format("{}", model.points[i]),
+                     std::string(parameter.meaning)});
   }
   return table(lines);
 }

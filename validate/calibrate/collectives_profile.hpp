@@ -22,7 +22,7 @@ CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector
 // JSON of the block as a member of a profile, for with_member(): "collectives": {...}
 std::string collectives_block(CollectiveCalibration const& calibration);
 
-// Name, value, prior, range, and the number of points that moved it.
-std::string collective_parameter_table(CollectiveFit const& fit);
+// Name, value, prior, range, and the number of points that moved it: of a calibration, or as read from a profile.
+std::string collective_parameter_table(CollectiveModel const& model);
 
 } // namespace foreplan

@@ -14,7 +14,7 @@ namespace foreplan {
 namespace {
 
 // A benchmark of kernels shorter than this leaves the device idle in between and escapes the power limit in part.
-constexpr double burst_seconds = 150e-6;
+constexpr double burst_seconds = 100e-6;
 constexpr FitParameter clock_prior{.prior = 1, .width = 0.3, .lowest = 0.4, .highest = 1.3};
 
 // Clock of a product that takes `alone` at full clock, on a machine whose power limit allows `sustained`.

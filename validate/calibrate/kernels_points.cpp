@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <utility>
@@ -166,13 +167,23 @@ bool set_shape(CsvRow const& row, MeasuredKernel& kernel) {
   return true;
 }
 
-// What the source does not group: shapes with the same weights, or the same heads.
+// Where the source does not group, as the published table does: products with the same weights (of training passes, with the
+// same three dimensions in any order), grouped products with the same weights, the same heads.
 std::string family_of(MeasuredKernel const& kernel) {
-  if (auto const* gemm = std::get_if<GemmShape>(&kernel.shape))
-    return fmt::format("gemm|n{}|k{}", gemm->n, gemm->k);
+  if (auto const* gemm = std::get_if<GemmShape>(&kernel.shape)) {
+    if (kernel.op == "gemm")
+      return fmt::format("gemm|n{}|k{}", gemm->n, gemm->k);
+    std::array<std::string, 3> sizes{std::to_string(gemm->m), std::to_string(gemm->n), std::to_string(gemm->k)};
+    std::ranges::sort(sizes);
+    if (!kernel.op.starts_with("grouped"))
+      return fmt::format("gemmtrain|{}", fmt::join(sizes, "|"));
+    bool const weight_gradient = kernel.op == "grouped_gemm_wgrad";
+    auto const [small, large] = std::minmax(gemm->n, weight_gradient ? gemm->m : gemm->k);
+    return fmt::format("grouped|g{}|{}x{}", gemm->groups, small, large);
+  }
   if (auto const* attention = std::get_if<AttentionShape>(&kernel.shape))
     return fmt::format("attn|h{}|kv{}|d{}", attention->heads, attention->kv_heads, attention->key_size);
-  return "stream";
+  return fmt::format("{}|{}", kernel.op, kernel.chip);
 }
 
 } // namespace
@@ -216,8 +227,8 @@ std::string describe_shape(MeasuredKernel const& row) {
 }
 
 std::string identity(MeasuredKernel const& row) {
-  return fmt::format("{}|{}|{}|{}|{}|{}|{:.9g}", row.chip, row.machine, row.op, row.dtype, row.family,
-                     describe_shape(row), row.seconds);
+  return fmt::format("{}|{}|{}|{}|{}|{:.9g}", row.chip, row.machine, row.op, row.dtype, describe_shape(row),
+                     row.seconds);
 }
 
 double size_of_row(MeasuredKernel const& row) {

@@ -1,0 +1,102 @@
+// The planner's enumeration and the plan checker know nothing of each other: what the one proposes is legal by the other,
+// and what is legal among all combinations of a box is proposed.
+#include "model/read_model.hpp"
+#include "plan/plan_checker.hpp"
+#include "planner/search_space.hpp"
+#include "tests/catch.hpp"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+using namespace foreplan;
+
+namespace {
+
+using Key = std::tuple<int, int, int, int, std::int64_t, bool, int, Recompute>;
+
+Key key_of(Plan const& plan) {
+  return {plan.tp,         plan.pp,       plan.chunks, plan.dp, plan.micro_batch, plan.sequence_parallel,
+          plan.zero_stage, plan.recompute};
+}
+
+// The switches of a plan with given degrees: all 2 x 2 x 2. ZeRO among one rank shards nothing and is no plan of its own.
+void add_legal_switches(Model const& model, Plan plan, std::set<Key>& legal) {
+  for (bool sequence_parallel : {false, true})
+    for (int zero_stage : {0, 1})
+      for (Recompute recompute : {Recompute::none, Recompute::full}) {
+        plan.sequence_parallel = sequence_parallel;
+        plan.zero_stage = zero_stage;
+        plan.recompute = recompute;
+        if ((zero_stage == 0 || plan.dp > 1) && check(model, plan).empty())
+          legal.insert(key_of(plan));
+      }
+}
+
+// All combinations of the box that use every device and that the checker allows. One chunk a stage runs 1F1B, more are
+// interleaved, with overlapped transfers: the planner's schedules.
+std::set<Key> legal_plans(Model const& model, int devices, int devices_per_node, Plan plan) {
+  std::set<Key> legal;
+  for (plan.tp = 1; plan.tp <= devices_per_node; ++plan.tp)
+    for (plan.pp = 1; plan.pp <= devices; ++plan.pp)
+      for (plan.dp = 1; plan.dp <= devices; ++plan.dp)
+        if (plan.world_size() == devices)
+          for (plan.chunks = 1; plan.chunks <= model.layers + 3; ++plan.chunks) // one more than there are layers
+            for (plan.micro_batch = 1; plan.micro_batch <= plan.global_batch; plan.micro_batch *= 2) {
+              plan.schedule = plan.chunks > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+              plan.p2p = plan.chunks > 1 ? P2p::overlapped : P2p::synchronous;
+              add_legal_switches(model, plan, legal);
+            }
+  return legal;
+}
+
+void check_equality(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
+                    std::int64_t global_batch) {
+  INFO(model.name << ", " << devices << " devices in nodes of " << devices_per_node << ", batch " << global_batch);
+  SearchSpace const space = search_space(model, devices, devices_per_node, sequence_length, global_batch);
+  std::set<Key> proposed;
+  for (Plan const& plan : space.plans) {
+    CHECK(check(model, plan).empty());
+    CHECK(plan.world_size() == devices);
+    CHECK(proposed.insert(key_of(plan)).second); // once
+  }
+  Plan plan;
+  plan.sequence_length = sequence_length;
+  plan.global_batch = global_batch;
+  std::set<Key> const legal = legal_plans(model, devices, devices_per_node, plan);
+  std::vector<Key> missing, excess;
+  std::set_difference(legal.begin(), legal.end(), proposed.begin(), proposed.end(), std::back_inserter(missing));
+  std::set_difference(proposed.begin(), proposed.end(), legal.begin(), legal.end(), std::back_inserter(excess));
+  if (!missing.empty()) {
+    auto const& [tp, pp, chunks, dp, micro_batch, sequence_parallel, zero_stage, recompute] = missing.front();
+    UNSCOPED_INFO("first not proposed: tp " << tp << ", pp " << pp << ", chunks " << chunks << ", dp " << dp
+                                            << ", micro-batch " << micro_batch);
+  }
+  CHECK(missing.empty());
+  CHECK(excess.empty());
+  CHECK(!legal.empty());
+}
+
+Model model_from(std::string const& file) { return read_model(FOREPLAN_ROOT "/models/" + file); }
+
+} // namespace
+
+TEST_CASE("the planner proposes what the plan checker allows, and nothing else") {
+  for (auto const& [devices, per_node] : {std::pair{1, 8}, {8, 8}, {12, 4}, {16, 8}, {24, 8}, {64, 8}})
+    for (std::string const file : {"llama-3.1-8b.json", "llama-3.1-70b.json", "gpt-3-175b.json", "llama-2-13b.json"})
+      for (std::int64_t const batch : {24, 96})
+        check_equality(model_from(file), devices, per_node, 2048, batch);
+}
+
+// 28 heads with 4 KV heads, 30 and 61 layers, an odd batch, tokens that tp does not divide.
+TEST_CASE("the same for sizes that divide badly") {
+  Model model = model_from("llama-3.1-8b.json");
+  model.heads = 28;
+  model.kv_heads = 4;
+  for (int const layers : {1, 2, 5, 30, 61}) {
+    model.layers = layers;
+    for (int const devices : {4, 6, 8, 28})
+      for (std::int64_t const batch : {7, 12, 60})
+        check_equality(model, devices, 8, 1022, batch);
+  }
+}

@@ -36,6 +36,19 @@ std::string operand_lines(OpExplanation const& op) {
   return text;
 }
 
+// Lines of the collective's model, under the op's.
+std::string indented(std::string const& lines) {
+  std::string text;
+  for (std::size_t begin = 0; begin < lines.size();) {
+    std::size_t const end = lines.find('\n', begin);
+    std::string const line = lines.substr(begin, end - begin);
+    std::size_t const label = std::min<std::size_t>(line.size(), begin == 0 ? 0 : 15); // "  formula      "
+    text += wrapped(begin == 0 ? "  library   " : std::string(10, ' ') + line.substr(0, label), line.substr(label));
+    begin = end + 1;
+  }
+  return text;
+}
+
 std::string cost_lines(OpExplanation const& op) {
   std::string text;
   if (op.communication) {
@@ -52,6 +65,7 @@ std::string cost_lines(OpExplanation const& op) {
                         percent(op.bytes_at_peak / op.alone));
   }
   text += wrapped("  formula   ", op.formula);
+  text += indented(op.collective);
   text += fmt::format("  rests on  {}{}\n",
                       op.evidence == Evidence::datasheet ? "data sheets and fitted efficiencies of whole classes"
                       : op.evidence == Evidence::fitted  ? "a fit to measurements"
@@ -114,7 +128,13 @@ nlohmann::ordered_json json_of(OpExplanation const& op) {
           {"sm_share", op.sm_share},
           {"memory_bandwidth_share", op.memory_bandwidth_share},
           {"formula", op.formula},
+          {"collective", op.collective},
           {"parameters", parameters}};
+}
+
+// "reduce bucket 7": one of many alike, of which bucket 0 stands in lists of names.
+bool is_of_later_bucket(OpExplanation const& op) {
+  return op.where == "step" && op.name.find_first_of("123456789") != std::string::npos;
 }
 
 std::vector<OpExplanation> named(std::vector<OpExplanation> const& ops, std::string const& name) {
@@ -123,7 +143,7 @@ std::vector<OpExplanation> named(std::vector<OpExplanation> const& ops, std::str
   for (OpExplanation const& op : ops) {
     if (op.name == name)
       found.push_back(op);
-    if (op.where != "step" && std::find(names.begin(), names.end(), op.name) == names.end())
+    if (!is_of_later_bucket(op) && std::find(names.begin(), names.end(), op.name) == names.end())
       names.push_back(op.name);
   }
   if (found.empty())

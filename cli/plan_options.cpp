@@ -91,7 +91,7 @@ void refuse_illegal(Model const& model, Plan const& plan) {
     return;
   std::string text = fmt::format("plan for {}: {}", model.name, findings[0].text);
   if (findings.size() > 1)
-    text += fmt::format(" (and {} more)", findings.size() - 1);
+    text += fmt::format(" ({} more rule{} broken)", findings.size() - 1, findings.size() == 2 ? " is" : "s are");
   throw InputError(text);
 }
 

@@ -10,6 +10,8 @@
 #include "plan/plan_checker.hpp"
 #include "report/table.hpp"
 #include "units/text.hpp"
+#include "validate/calibrate/collectives_profile.hpp"
+#include "validate/calibrate/kernels_profile.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -334,7 +336,59 @@ std::string group_links(Cluster const& cluster, std::string const& group) {
          link_rows(cluster, passes);
 }
 
+// ----------------------------------------------------------------------------------------------------- its parameters
+
+std::string bands_text(KernelParameters const& kernels) {
+  std::string text;
+  for (std::size_t i = 0; i < kernel::class_count; ++i)
+    text += fmt::format("{}{} {}", i == 0 ? "  " : ", ", kernel_class_names()[i],
+                        kernels.band[i] > 0 ? fmt::format("{:.1f} %", 100 * kernels.band[i]) : "not measured");
+  return text + '\n';
+}
+
+std::string kernels_text(HardwareProfile const& profile) {
+  if (!profile.kernels)
+    return "Kernels: no fitted model; one efficiency a class of kernels, those of \"efficiency\".\n";
+  KernelParameters const& kernels = *profile.kernels;
+  auto const fitted = std::count_if(kernels.rows.begin(), kernels.rows.end(), [](int rows) { return rows > 0; });
+  return fmt::format("Kernels of the {}: {} parameters fitted, {} at their priors; clock under load {:.3g} of the data "
+                     "sheet's.\n\n",
+                     profile.chip.name, fitted, kernel::count - static_cast<std::size_t>(fitted),
+                     kernels.clock_under_load) +
+         kernel_parameter_table(kernels) +
+         "\nRows: measured kernels that moved the value. Bands, two thirds of left-out families of shapes within:\n" +
+         bands_text(kernels);
+}
+
+std::string collectives_text(HardwareProfile const& profile) {
+  if (!profile.collectives)
+    return "Collectives: no fitted model; rings at the efficiencies of scale-up links and network.\n";
+  CollectiveModel const& model = *profile.collectives;
+  std::array<int, 2> fitted{}, all{}; // of the scale-up fabric, of the network
+  for (std::size_t i = 0; i < collective::count; ++i) {
+    std::size_t const network = collective_parameters()[i].network ? 1 : 0;
+    ++all[network];
+    fitted[network] += is_moved(model, i) ? 1 : 0;
+  }
+  return fmt::format(
+             "Collectives by {}: of {} parameters of the scale-up fabric {} are fitted, of {} of the network {}.\n\n",
+             to_string(model.library), all[0], fitted[0], all[1], fitted[1]) +
+         collective_parameter_table(model) +
+         fmt::format("\nPoints: measured ones whose time changes by more than 1 % when the value is a quarter larger. "
+                     "Band, two "
+                     "thirds of left-out curves within: {:.1f} %\n",
+                     100 * model.band);
+}
+
+void show_parameters(HardwareProfile const& profile) {
+  std::cout << profile.name << "\n\n" << kernels_text(profile) << '\n' << collectives_text(profile);
+}
+
 void show_hardware(std::string const& path, cxxopts::ParseResult const& parsed) {
+  if (parsed.count("parameters") > 0) {
+    show_parameters(read_profile(path));
+    return;
+  }
   Cluster const cluster{read_profile(path), static_cast<int>(whole_number(parsed, "nodes", 1, 100'000)), {}};
   std::string const links = parsed.count("group") > 0 ? group_links(cluster, parsed["group"].as<std::string>()) + "\n"
                                                       : "";
@@ -344,9 +398,10 @@ void show_hardware(std::string const& path, cxxopts::ParseResult const& parsed) 
             << links << sources_list(cluster.profile);
 }
 
-constexpr char const* usage = "usage: foreplan show model FILE [--seq-len TOKENS]\n"
-                              "       foreplan show hardware FILE [--nodes N] [--group 0,1,2,3 | 0-63:8 | tp8]\n\n"
-                              "FILE: models/*.json or a Hugging Face config.json; hardware_profiles/*.json\n";
+constexpr char const* usage =
+    "usage: foreplan show model FILE [--seq-len TOKENS]\n"
+    "       foreplan show hardware FILE [--nodes N] [--group 0,1,2,3 | 0-63:8 | tp8] [--parameters]\n\n"
+    "FILE: models/*.json or a Hugging Face config.json; hardware_profiles/*.json\n";
 
 } // namespace
 
@@ -365,7 +420,8 @@ int run_show(std::vector<std::string> const& arguments) {
     options.add_options()("seq-len", "tokens of a sequence (default: the model's longest, at most 8192)", text());
   else
     options.add_options()("nodes", "nodes of the cluster", text()->default_value("1"))(
-        "group", "also print the links of these ranks: 0,1,2,3 or 0-63:8 (each eighth) or tp8", text());
+        "group", "also print the links of these ranks: 0,1,2,3 or 0-63:8 (each eighth) or tp8",
+        text())("parameters", "print the fitted parameters alone: value, prior, range, what moved it");
   bool const has_file = arguments.size() > 1 && !arguments[1].starts_with("--");
   auto const parsed = parse(options, {arguments.begin() + (has_file ? 2 : 1), arguments.end()});
   if (!parsed)

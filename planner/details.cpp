@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
+#include <optional>
 #include <tuple>
 
 namespace foreplan {
@@ -40,24 +40,34 @@ void add_passes(Details& details, Simulation const& simulation, std::size_t clas
   }
 }
 
-// By element of the stage program: when the class's compute stream has run what was issued up to and with it.
-std::vector<Seconds> times_reached(Simulation const& simulation, std::size_t class_index) {
+struct Span {
+  Seconds start;
+  Seconds end;
+};
+
+// By element of the stage program: when the class's compute stream ran it, or had come to it.
+std::vector<Span> spans_of_elements(Simulation const& simulation, std::size_t class_index) {
   FoldedClass const& folded = simulation.folding.classes[class_index];
   FoldedProgram const& program = simulation.folding.program;
-  std::vector<Seconds> reached(simulation.program->stages[folded.stage.index()].elements.size());
-  for (TimelineEntry const& ran : simulation.timeline.classes[class_index]) {
-    Use const& use = program.classes[class_index].uses[at(ran.use)];
-    Seconds& end = reached[at(folded.uses[at(ran.use)].element)];
-    if (program.blocks[at(use.block)].items[at(ran.item)].stream == compute_stream)
-      end = std::max(end, Seconds(ran.end));
+  std::vector<std::optional<Span>> ran(simulation.program->stages[folded.stage.index()].elements.size());
+  for (TimelineEntry const& entry : simulation.timeline.classes[class_index]) {
+    Use const& use = program.classes[class_index].uses[at(entry.use)];
+    if (program.blocks[at(use.block)].items[at(entry.item)].stream != compute_stream)
+      continue;
+    std::optional<Span>& span = ran[at(folded.uses[at(entry.use)].element)];
+    span = {span ? span->start : Seconds(entry.start), Seconds(entry.end)}; // entries are in the order of their ends
   }
-  std::partial_sum(reached.begin(), reached.end(), reached.begin(),
-                   [](Seconds a, Seconds b) { return std::max(a, b); });
-  return reached;
+  std::vector<Span> spans;
+  Seconds reached;
+  for (std::optional<Span> const& span : ran) {
+    spans.push_back(span.value_or(Span{reached, reached}));
+    reached = spans.back().end;
+  }
+  return spans;
 }
 
 std::vector<MemoryMoment> memory_moments(Program const& program, StageProgram const& stage,
-                                         std::vector<Seconds> const& reached) {
+                                         std::vector<Span> const& spans) {
   std::vector<MemoryMoment> moments;
   std::int32_t last = -1;
   for (MemoryPoint const& point : memory_of(program, stage, true).points) {
@@ -70,7 +80,8 @@ std::vector<MemoryMoment> memory_moments(Program const& program, StageProgram co
                                            slot->micro_batch.value()),
                          {},
                          0,
-                         reached[at(point.element)]});
+                         spans[at(point.element)].start,
+                         spans[at(point.element)].end});
       last = point.element;
     }
     moments.back().use = point.use;
@@ -87,8 +98,8 @@ Details details_of(Simulation const& simulation, Cluster const& cluster) {
   for (int stage = 0; stage < plan.pp; ++stage) {
     std::size_t const slowest = slowest_class(simulation, Stage(stage));
     add_passes(details, simulation, slowest);
-    details.memory.push_back(
-        memory_moments(*simulation.program, simulation.program->stages[at(stage)], times_reached(simulation, slowest)));
+    details.memory.push_back(memory_moments(*simulation.program, simulation.program->stages[at(stage)],
+                                            spans_of_elements(simulation, slowest)));
   }
   for (int rank = 0; rank < plan.world_size(); ++rank) {
     Coordinate const place = coordinate_of(plan, Rank(rank));

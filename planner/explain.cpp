@@ -1,8 +1,11 @@
 #include "planner/explain.hpp"
 
 #include "engine/fold.hpp"
+#include "engine/partition.hpp"
 #include "program/amounts.hpp"
 #include "program/compile.hpp"
+#include "timing/collectives/demand.hpp"
+#include "timing/collectives/explain.hpp"
 
 #include <fmt/format.h>
 
@@ -17,19 +20,6 @@ std::size_t at(std::int32_t index) { return static_cast<std::size_t>(index); }
 Operand operand_of(Tensor const& tensor, bool written) {
   return {written, tensor.name, tensor.shape, tensor.dtype,
           Bytes(static_cast<double>(tensor.elements() * size_of(tensor.dtype)))};
-}
-
-Seconds alone(Demand const& demand) {
-  if (ComputeDemand const* compute = std::get_if<ComputeDemand>(&demand.device))
-    return compute->alone;
-  Seconds sum;
-  for (Phase const& phase : std::get<TransferDemand>(demand.device).phases) {
-    Seconds longest;
-    for (Flow const& flow : phase.flows)
-      longest = std::max(longest, flow.bytes / flow.rate_cap);
-    sum += phase.latency + longest;
-  }
-  return sum;
 }
 
 Seconds latency(Demand const& demand) {
@@ -98,26 +88,55 @@ void explain_kernel(OpExplanation& result, Op const& op, Operands const& operand
   result.parameters = parameters_of(profile, formula.parameters);
 }
 
-void explain_communication(OpExplanation& result, Op const& op, Operands const& operands, FoldedProgram const& program,
-                           Item const& item, HardwareProfile const& profile, Plan const& plan) {
+// Where an op runs.
+struct Setting {
+  FoldedProgram const& program;
+  Partition const& communicators; // that the program was folded with
+  Cluster const& cluster;
+};
+
+GroupLayout layout_of_class(Partition const& partition, std::int32_t communicator_class) {
+  auto const found = std::find_if(
+      partition.communicators.begin(), partition.communicators.end(),
+      [&](CommunicatorInstance const& instance) { return instance.class_index == communicator_class; });
+  return std::holds_alternative<Group>(found->what) ? found->layout : layout_of_pair(found->same_node);
+}
+
+std::vector<std::string> collective_keys(std::vector<std::size_t> const& parameters) {
+  std::vector<std::string> keys;
+  for (std::size_t parameter : parameters)
+    keys.push_back(fmt::format("collectives.parameters.{}", collective_parameters()[parameter].name));
+  return keys;
+}
+
+void explain_communication(OpExplanation& result, Op const& op, Operands const& operands, Item const& item,
+                           Setting const& setting) {
+  HardwareProfile const& profile = setting.cluster.profile;
   result.communication = true;
   if (item.communicator < 0) {
     result.group = "a group of one";
     result.formula = "nothing to do";
     return;
   }
-  result.group = program.communicators[at(item.communicator)].name;
-  result.bytes = wire_bytes(op, operands, is_collective(op.kind) ? group_size(plan, op.group.axes) : 2);
-  result.latency = latency(program.demands[at(item.demand)]);
+  GroupLayout const layout = layout_of_class(setting.communicators, item.communicator);
+  result.group = setting.program.communicators[at(item.communicator)].name;
+  result.bytes = wire_bytes(op, operands, layout.members);
+  result.latency = latency(setting.program.demands[at(item.demand)]);
   if (result.alone > result.latency)
     result.rate = result.bytes / (result.alone - result.latency);
+  std::vector<std::string> names;
   std::vector<std::string_view> keys{"node.scale_up", "node.nic", "overheads.issue",
                                      "overheads.collective_multiprocessors"};
   if (profile.collectives) {
     result.formula =
         "the fastest of the library's algorithms and protocols for the group and size: latency + bytes / rate + a "
         "ramp (src/timing/collectives/curve.hpp)";
-    keys.push_back("collectives.");
+    CollectiveModel const& model = *profile.collectives;
+    SizedCollective const what = sized(op, operands, layout.members);
+    GroupShape const shape = shape_of(setting.cluster, layout);
+    result.collective = explain_collective(what.op, shape, model, what.bytes);
+    names = collective_keys(deciding_parameters(what.op, shape, model, what.bytes));
+    keys.insert(keys.end(), names.begin(), names.end());
   } else {
     result.formula =
         "ring: collective_base + a hop's latency a step + bytes on the wire / the rate of the group's links";
@@ -128,9 +147,8 @@ void explain_communication(OpExplanation& result, Op const& op, Operands const& 
 }
 
 template <class Owner>
-OpExplanation explanation(Op const& op, Owner const& owner, FoldedProgram const& program, Item const& item,
-                          Cluster const& cluster, Plan const& plan) {
-  Demand const& demand = program.demands[at(item.demand)];
+OpExplanation explanation(Op const& op, Owner const& owner, Item const& item, Setting const& setting) {
+  Demand const& demand = setting.program.demands[at(item.demand)];
   OpExplanation result;
   result.name = op.name;
   result.kind = to_string(op.kind);
@@ -140,16 +158,16 @@ OpExplanation explanation(Op const& op, Owner const& owner, FoldedProgram const&
     result.operands.push_back(operand_of(*tensor, false));
   for (Tensor const* tensor : operands.writes)
     result.operands.push_back(operand_of(*tensor, true));
-  result.alone = alone(demand);
+  result.alone = alone_seconds(demand);
   result.issue = demand.issue;
   result.evidence = demand.evidence;
   result.band = demand.band;
   result.sm_share = demand.sm_share;
   result.memory_bandwidth_share = demand.memory_bandwidth_share;
   if (is_communication(op.kind))
-    explain_communication(result, op, operands, program, item, cluster.profile, plan);
+    explain_communication(result, op, operands, item, setting);
   else
-    explain_kernel(result, op, operands, cluster.profile);
+    explain_kernel(result, op, operands, setting.cluster.profile);
   return result;
 }
 
@@ -158,6 +176,8 @@ OpExplanation explanation(Op const& op, Owner const& owner, FoldedProgram const&
 std::vector<OpExplanation> explain_ops(Model const& model, Plan const& plan, Cluster const& cluster, Stage stage) {
   Program const program = compile(model, plan);
   Folding const folding = fold(program, cluster);
+  Partition const communicators = partition(program, cluster, false);
+  Setting const setting{folding.program, communicators, cluster};
   std::size_t c = 0;
   while (folding.classes[c].stage != stage)
     ++c;
@@ -174,7 +194,7 @@ std::vector<OpExplanation> explain_ops(Model const& model, Plan const& plan, Clu
     auto add = [&](Op const& op, auto const& owner, Item const& item, std::string where) {
       if (op.kind == OpKind::wait)
         return;
-      result.push_back(explanation(op, owner, folding.program, item, cluster, plan));
+      result.push_back(explanation(op, owner, item, setting));
       result.back().where = std::move(where);
       result.back().stage = stage;
       result.back().times = uses[block];

@@ -47,6 +47,7 @@ struct OpExplanation {
   double sm_share = 0;
   double memory_bandwidth_share = 0;
   std::string formula;
+  std::string collective; // lines, with a fitted model: algorithm, formula, parameters, nearest curve, correction, band
   std::vector<Source> parameters; // of the profile, that stand in the formula
 };
 

@@ -16,8 +16,7 @@ std::vector<Plan> with_schedules(Model const& model, Plan plan) {
   plan.schedule = Schedule::interleaved;
   plan.p2p = P2p::overlapped;
   for (plan.chunks = 2; plan.chunks * plan.pp <= model.layers + 2; ++plan.chunks)
-    if (model.layers % (plan.pp * plan.chunks) == 0 || (model.layers + 2) % (plan.pp * plan.chunks) == 0)
-      plans.push_back(plan);
+    plans.push_back(plan);
   return plans;
 }
 

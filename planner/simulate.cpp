@@ -3,6 +3,7 @@
 #include "engine/engine.hpp"
 #include "engine/explain_timeline.hpp"
 #include "engine/fold.hpp"
+#include "planner/step_band.hpp"
 #include "program/compile.hpp"
 #include "report/executed_flops.hpp"
 
@@ -148,6 +149,9 @@ Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateO
   report_memory(report, program);
   report_breakdowns(report, simulation.folding, simulation.timeline);
   report.critical_path = summarize(critical_path_of(program, simulation.folding, simulation.timeline), plan.pp);
+  StepBand const band = step_band(simulation.folding, report.critical_path);
+  report.band = band.relative;
+  report.band_known = band.known;
   report.fit = fit_of(report.peak_memory, report.usable_memory, report.headroom);
   return report;
 }

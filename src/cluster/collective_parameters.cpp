@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace foreplan {
 
 std::string_view to_string(CollectiveLibrary library) { return library == CollectiveLibrary::nccl ? "nccl" : "rccl"; }
@@ -111,7 +113,19 @@ CollectiveResidual read_residual(JsonReader const& reader) {
   return residual;
 }
 
+double read_number(JsonReader const& value, CollectiveParameter const& parameter) {
+  if (parameter.unit == "us")
+    return value.quantity<Seconds>().value();
+  return parameter.unit == "KiB" ? value.quantity<Bytes>().value() : value.number(0, 100);
+}
+
 } // namespace
+
+bool is_moved(CollectiveModel const& model, std::size_t parameter) {
+  constexpr double rounding = 1e-3; // of what the file holds
+  return model.points[parameter] > 0 ||
+         std::abs(model.values[parameter] - model.prior[parameter]) > rounding * model.prior[parameter];
+}
 
 CollectiveModel read_collective_model(JsonReader const& reader, std::vector<Source>& sources) {
   reader.expect_keys({"library", "topology", "kind", "source", "parameters", "residuals", "band"});
@@ -130,12 +144,10 @@ CollectiveModel read_collective_model(JsonReader const& reader, std::vector<Sour
     CollectiveParameter const& parameter = collective_parameters()[i];
     JsonReader const entry = parameters[parameter.name];
     entry.expect_keys({"value", "prior", "points"});
-    bool const is_time = parameter.unit == "us";
-    model.values[i] = is_time                   ? entry["value"].quantity<Seconds>().value()
-                      : parameter.unit == "KiB" ? entry["value"].quantity<Bytes>().value()
-                                                : entry["value"].number(0, 100);
+    model.values[i] = read_number(entry["value"], parameter);
     model.points[i] = static_cast<int>(entry["points"].integer(0, 1 << 20));
-    bool const moved = model.points[i] > 0;
+    model.prior[i] = read_number(entry["prior"], parameter);
+    bool const moved = is_moved(model, i);
     // What no measurement moved stands at its prior, the library's own table.
     sources.push_back({entry.path(), moved ? kind : Evidence::datasheet,
                        moved ? reader["source"].text() : "prior: the library's tuning table",

@@ -86,10 +86,14 @@ struct CollectiveModel {
   CollectiveLibrary library = CollectiveLibrary::nccl;
   ScaleUpTopology topology = ScaleUpTopology::switched;
   CollectiveValues values{};
-  std::array<int, collective::count> points{}; // measured points that know of each value; 0: it is the prior
+  CollectiveValues prior{};                    // of this fabric: where the fit began
+  std::array<int, collective::count> points{}; // measured ones whose time tells a value from one a quarter larger
   std::vector<CollectiveResidual> residuals;   // may be empty
-  double band = 0;                             // 80 % of the left-out predictions lie within a factor of 1 + band
+  double band = 0; // spread of log(measured / predicted) of left-out curves: two thirds lie within
 };
+
+// Whether the fit moved the value from its prior: by points that tell it, or by many that each tell little of it.
+bool is_moved(CollectiveModel const& model, std::size_t parameter);
 
 // Reads the block; the origins of its numbers are added to `sources`.
 CollectiveModel read_collective_model(JsonReader const& reader, std::vector<Source>& sources);

@@ -62,27 +62,37 @@ std::array<std::string_view, kernel::class_count> const& kernel_class_names() {
 namespace {
 
 JsonReader value_of(JsonReader const& entry, std::vector<Source>& sources) {
-  entry.expect_keys({"value", "kind", "source"});
+  entry.expect_keys({"value", "kind", "source", "prior", "rows"});
   Evidence const kind = entry["kind"].choice<Evidence>(
       {{"datasheet", Evidence::datasheet}, {"fitted", Evidence::fitted}, {"measured", Evidence::measured}});
   sources.push_back({entry.path(), kind, entry["source"].text(), entry["value"].as_it_stands()});
   return entry["value"];
 }
 
-double read_parameter(JsonReader const& reader, KernelParameter const& parameter, std::vector<Source>& sources) {
-  auto const entry = reader.find(parameter.name);
-  if (!entry) {
-    sources.push_back({fmt::format("{}.{}", reader.path(), parameter.name), Evidence::datasheet, "prior",
-                       fmt::format("{:g}", parameter.prior)});
-    return parameter.prior;
-  }
-  JsonReader const value = value_of(*entry, sources);
+// A value or prior within the parameter's range.
+double read_number(JsonReader const& value, KernelParameter const& parameter) {
   if (parameter.unit.empty())
     return value.number(parameter.lowest, parameter.highest);
   double const seconds = value.quantity<Seconds>().value();
   if (seconds < parameter.lowest || seconds > parameter.highest)
     value.fail(fmt::format("must be from {:g} us to {:g} us", parameter.lowest * 1e6, parameter.highest * 1e6));
   return seconds;
+}
+
+void read_parameter(JsonReader const& reader, std::size_t index, KernelParameters& parameters,
+                    std::vector<Source>& sources) {
+  KernelParameter const& parameter = kernel_parameters()[index];
+  auto const entry = reader.find(parameter.name);
+  if (!entry) {
+    sources.push_back({fmt::format("{}.{}", reader.path(), parameter.name), Evidence::datasheet, "prior",
+                       fmt::format("{:g}", parameter.prior)});
+    return;
+  }
+  parameters.values[index] = read_number(value_of(*entry, sources), parameter);
+  if (auto const prior = entry->find("prior"))
+    parameters.priors[index] = read_number(*prior, parameter);
+  if (auto const rows = entry->find("rows"))
+    parameters.rows[index] = static_cast<int>(rows->integer(0, 1 << 30));
 }
 
 } // namespace
@@ -93,7 +103,7 @@ KernelParameters read_kernel_parameters(JsonReader const& reader, std::vector<So
                       "attention_matrix", "attention_softmax", "attention_overhead"});
   KernelParameters parameters;
   for (std::size_t i = 0; i < kernel::count; ++i)
-    parameters.values[i] = read_parameter(reader, kernel_parameters()[i], sources);
+    read_parameter(reader, i, parameters, sources);
   constexpr double slowest_clock = 0.1;
   if (auto const clock = reader.find("clock_under_load"))
     parameters.clock_under_load = value_of(*clock, sources).number(slowest_clock, 1);

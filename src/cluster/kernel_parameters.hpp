@@ -1,6 +1,6 @@
-// How kernels run on one chip: the block "kernels" of a hardware profile. Few physical numbers, fitted to measured kernels
-// by `foreplan calibrate`; what no row moved stays at its prior and says so. A profile without the block has one
-// efficiency a class of kernels instead (HardwareProfile::efficiency).
+// How kernels run on one chip: the block "kernels" of a hardware profile. Few physical numbers, fitted to measured
+// kernels by `foreplan calibrate`; what no row moved stays at its prior and says so. A profile without the block has
+// one efficiency a class of kernels instead (HardwareProfile::efficiency).
 #pragma once
 
 #include "cluster/evidence.hpp"
@@ -15,8 +15,8 @@ namespace foreplan {
 
 class JsonReader;
 
-// What the inputs of a matrix product are stored in. fp8: one scale a tensor; fp8_row: one a row; fp8_block: one a block
-// of 128; mxfp8: one a block of 32; nvfp4: 4 bits, one scale a block of 16.
+// What the inputs of a matrix product are stored in. fp8: one scale a tensor; fp8_row: one a row; fp8_block: one a
+// block of 128; mxfp8: one a block of 32; nvfp4: 4 bits, one scale a block of 16.
 enum class NumberFormat : std::uint8_t { fp32, tf32, bf16, fp8, fp8_row, fp8_block, mxfp8, nvfp4, int8 };
 inline constexpr int number_format_count = 9;
 std::string_view to_string(NumberFormat format);
@@ -69,7 +69,9 @@ std::array<std::string_view, kernel::class_count> const& kernel_class_names();
 
 struct KernelParameters {
   KernelValues values = kernel_priors();
-  double clock_under_load = 1; // while dense products run, of the clock that the peak assumes: power limits
+  KernelValues priors = kernel_priors(); // of this chip: where the fit began
+  std::array<int, kernel::count> rows{}; // measured rows that moved each value; 0: none, it is a prior
+  double clock_under_load = 1;           // while dense products run, of the clock that the peak assumes: power limits
   // Of each class: standard deviation of log(measured / predicted) of left-out rows; 0: not known.
   std::array<double, kernel::class_count> band{};
 };

@@ -197,7 +197,20 @@ void check_layers(Model const& model, Plan const& plan, Findings& findings) {
        nearest_of(valid_pipelines(model, plan), plan.pp));
 }
 
-void check_schedule(Plan const& plan, Findings& findings) {
+// All chunks hold as many blocks, or as many layers with embedding and head counted as one each.
+bool chunks_are_even(Model const& model, int pp, int chunks) {
+  return model.layers % (pp * chunks) == 0 || (model.layers + 2) % (pp * chunks) == 0;
+}
+
+std::vector<std::int64_t> even_chunks(Model const& model, int pp) {
+  std::vector<std::int64_t> valid;
+  for (int chunks = 2; chunks * pp <= model.layers + 2; ++chunks)
+    if (chunks_are_even(model, pp, chunks))
+      valid.push_back(chunks);
+  return valid;
+}
+
+void check_schedule(Model const& model, Plan const& plan, Findings& findings) {
   if (plan.schedule != Schedule::interleaved) {
     if (plan.chunks > 1)
       find(findings, "chunks need the interleaved schedule",
@@ -212,6 +225,12 @@ void check_schedule(Plan const& plan, Findings& findings) {
   if (plan.pp == 1)
     find(findings, "interleaved needs pp",
          "the interleaved schedule passes micro-batches round the stages: it needs pp > 1", {2});
+  if (plan.chunks > 1 && plan.pp > 1 && static_cast<std::int64_t>(plan.pp) * plan.chunks <= model.layers + 2 &&
+      !chunks_are_even(model, plan.pp, plan.chunks))
+    find(findings, "interleaved chunks are even",
+         fmt::format("{} blocks on pp {} are not cut evenly by {} chunks a stage, as the interleaved schedule asks",
+                     model.layers, plan.pp, plan.chunks),
+         nearest_of(even_chunks(model, plan.pp), plan.chunks));
   if (plan.p2p == P2p::synchronous)
     find(findings, "interleaved overlaps p2p",
          "the interleaved schedule needs overlapped p2p: with synchronous transfers all stages send at once, each "
@@ -305,7 +324,7 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   check_tensor_parallel(model, plan, findings);
   check_sequence_parallel(model, plan, findings);
   check_layers(model, plan, findings);
-  check_schedule(plan, findings);
+  check_schedule(model, plan, findings);
   check_batch(plan, findings);
   check_positions(model, plan, findings);
   if (static_cast<std::int64_t>(plan.pp) * plan.chunks <= model.layers + 2)

@@ -235,7 +235,7 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   Join const attention_join = make_join(layer, model, plan, "out");
   Norm const norm2 = make_norm(layer, model, "norm 2");
   Linear const first{layer.parameter(gated ? "gate-up weight" : "fc1 weight", first_shape, first_split),
-                     bias(model.biases, "fc1 bias", {f}, 0)};
+                     gated ? bias(model.biases, "gate-up bias", {2, f}, 1) : bias(model.biases, "fc1 bias", {f}, 0)};
   Linear const second{layer.parameter(gated ? "down weight" : "fc2 weight", {f, h}, 0), std::nullopt};
   Join const mlp_join = make_join(layer, model, plan, gated ? "down" : "fc2");
 

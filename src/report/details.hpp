@@ -28,7 +28,8 @@ struct MemoryMoment {
   std::string what; // "F of micro-batch 3", "adam of bucket 0"
   MemoryUse use;
   std::int64_t peak = 0; // total, on the way there
-  Seconds reached;       // when the compute stream of the stage's slowest rank has run what was issued up to here
+  Seconds start;         // when the compute stream of the stage's slowest rank ran it; of what does not run there:
+  Seconds end;           // both when the stream had come to it
 };
 
 struct RankPlace {

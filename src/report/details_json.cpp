@@ -14,8 +14,11 @@ Json to_json(std::vector<MemoryMoment> const& moments) {
     Json use;
     for (std::size_t i = 0; i < moment.use.by_category.size(); ++i)
       use[std::string(to_string(static_cast<Category>(i))) + "_B"] = moment.use.by_category[i];
-    json.push_back(
-        {{"moment", moment.what}, {"use", use}, {"peak_B", moment.peak}, {"reached_s", moment.reached.value()}});
+    json.push_back({{"moment", moment.what},
+                    {"use", use},
+                    {"peak_B", moment.peak},
+                    {"start_s", moment.start.value()},
+                    {"end_s", moment.end.value()}});
   }
   return json;
 }

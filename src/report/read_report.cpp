@@ -42,6 +42,10 @@ Report read_report(JsonReader const& reader) {
   report.step = seconds(reader, "step_s");
   if (report.step == Seconds(0))
     reader["step_s"].fail("must be more than 0");
+  if (auto const band = reader.find("step_band")) // reports of before had none
+    report.band = band->number(0, most);
+  if (auto const known = reader.find("step_band_known"))
+    report.band_known = known->number(0, 1);
   report.tokens_per_second = number(reader, "tokens_per_s");
   report.mfu = number(reader, "mfu");
   report.hfu = number(reader, "hfu");

@@ -35,6 +35,8 @@ struct Report {
   std::int64_t items = 0;
 
   Seconds step;
+  double band = 0;       // of the step, relative; band_convention says what lies within; 0: not known
+  double band_known = 0; // share of the step that it rests on
   double tokens_per_second = 0;
   double mfu = 0; // training_flops_per_token over the dense bf16 peak of all devices
   Flops flops_per_token;
@@ -56,6 +58,12 @@ struct Report {
 // What the figures of memory leave out.
 inline constexpr std::string_view memory_not_modelled =
     "fragmentation of the allocator, workspaces of libraries beyond the reserved memory";
+
+// How the band is meant.
+inline constexpr std::string_view band_convention =
+    "two thirds of steps lie within, if kernels and collectives deviate as those measured and left out of the fits: "
+    "fully "
+    "correlated within matrix products, attention, memory-bound kernels, communication; independent between these";
 
 inline constexpr std::string_view mfu_convention = "6 N + causal attention, no recomputation; dense bf16 peak";
 inline constexpr std::string_view hfu_convention =

@@ -42,15 +42,25 @@ namespace {
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
+// " (+- 6 %)"
+std::string band_text(Report const& report) {
+  return report.band > 0 ? fmt::format(" (+- {:.0f} %)", 100 * report.band) : "";
+}
+
 std::string sentence(Report const& report) {
   std::string text = wrapped(
-      "",
-      fmt::format("{} on {} x {}: {} a step, {:.0f} tokens/s per device, MFU {}, HFU {}. Memory {}.", report.model,
-                  report.devices, report.hardware, to_string(report.step), report.tokens_per_second / report.devices,
-                  percent(report.mfu), percent(report.hfu), to_string(report.fit)));
+      "", fmt::format("{} on {} x {}: {} a step{}, {:.0f} tokens/s per device, MFU {}, HFU {}. Memory {}.",
+                      report.model, report.devices, report.hardware, to_string(report.step), band_text(report),
+                      report.tokens_per_second / report.devices, percent(report.mfu), percent(report.hfu),
+                      to_string(report.fit)));
   text += wrapped("  plan  ",
                   fmt::format("{}; {} micro-batches of {} x {} tokens", describe(report.plan),
                               report.plan.micro_batches(), report.plan.micro_batch, report.plan.sequence_length));
+  if (report.band > 0)
+    text += wrapped("  band  ",
+                    fmt::format("two thirds of steps, if kernels and collectives deviate as measured ones do; "
+                                "known for {} of the step, the rest taken alike",
+                                percent(report.band_known)));
   text += wrapped("  MFU   ",
                   fmt::format("6 N + causal attention = {} a token, no recomputation, against the dense bf16 "
                               "peak of {}; HFU: all matrix products that run",

@@ -4,6 +4,7 @@
 #include "cluster/evidence.hpp"
 #include "units/quantity.hpp"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <variant>
@@ -49,5 +50,19 @@ struct Demand {
   Evidence evidence = Evidence::datasheet;
   double band = 0; // standard deviation of log(measured / this duration) of left-out measurements; 0: not known
 };
+
+// On an empty machine, without its issue.
+inline Seconds alone_seconds(Demand const& demand) {
+  if (ComputeDemand const* compute = std::get_if<ComputeDemand>(&demand.device))
+    return compute->alone;
+  Seconds sum;
+  for (Phase const& phase : std::get<TransferDemand>(demand.device).phases) {
+    Seconds longest;
+    for (Flow const& flow : phase.flows)
+      longest = std::max(longest, flow.bytes / flow.rate_cap);
+    sum += phase.latency + longest;
+  }
+  return sum;
+}
 
 } // namespace foreplan

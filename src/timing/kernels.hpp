@@ -9,7 +9,8 @@ namespace foreplan {
 
 // Seconds alone, over the device's speed. Matrix products and fused attention by the formulas of kernels/ with the
 // profile's kernel parameters; without those, max(flops / (peak * efficiency), bytes / (bandwidth * efficiency)) + the
-// kernel's fixed time. Kernels bound by memory: bytes over the efficiency's rate + the fixed time. `wait` asks for nothing.
+// kernel's fixed time. Kernels bound by memory: bytes over the efficiency's rate + the fixed time. `wait` asks for
+// nothing.
 Demand kernel_demand(Op const& op, Operands const& operands, HardwareProfile const& profile, double device_speed);
 
 } // namespace foreplan

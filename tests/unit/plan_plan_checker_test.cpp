@@ -154,6 +154,12 @@ TEST_CASE("schedules and chunks") {
           interleaved(plan);
           plan.p2p = P2p::synchronous;
         }).rule == "interleaved overlaps p2p");
+  // Chunks of unequal size would leave stages waiting in every round.
+  PlanFinding const uneven = only([&](Plan& plan) {
+    interleaved(plan);
+    plan.chunks = 3;
+  });
+  CHECK(uneven.rule == "interleaved chunks are even");
   // 66 sequences over dp 2 are 33 micro-batches; groups of 4 ask for 64 or 72 sequences.
   PlanFinding const groups = only([&](Plan& plan) {
     interleaved(plan);

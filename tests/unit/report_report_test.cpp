@@ -199,8 +199,9 @@ TEST_CASE("details tell the passes and the memory's course") {
     Seconds reached;
     for (MemoryMoment const& moment : details.memory[s]) {
       most = std::max(most, moment.peak);
-      CHECK(reached <= moment.reached); // in issue order, which is the compute stream's
-      reached = moment.reached;
+      CHECK(reached <= moment.start); // in issue order, which is the compute stream's
+      CHECK(moment.start <= moment.end);
+      reached = moment.end;
     }
     CHECK(reached <= report.step);
     CHECK(reached >= details.passes[8 * s + 7].end); // its last pass, before the optimizer

@@ -127,6 +127,7 @@ CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector
   result.model = {.library = fabric.library,
                   .topology = fabric.topology,
                   .values = result.fit.values,
+                  .prior = result.fit.prior,
                   .points = result.fit.points,
                   .residuals = merged(residuals_of(points, result.fit, chip, hardware)),
                   .band = band_of(points, known->fabric)};
@@ -159,8 +160,8 @@ std::string collectives_block(CollectiveCalibration const& calibration) {
 
 std::string collective_parameter_table(CollectiveModel const& model) {
   std::vector<std::vector<std::string>> lines{
-      {"parameter", "value", "prior", "lowest", "highest", "points", "meaning"}};
-  CollectiveValues const prior = collective_priors(model.library);
+      {"parameter", "value", "prior", "lowest", "highest", "kind", "points", "meaning"}};
+  CollectiveValues const& prior = model.prior;
   for (std::size_t i = 0; i < collective::count; ++i) {
     CollectiveParameter const& parameter = collective_parameters()[i];
     CollectiveRange const range = collective_ranges()[i];
@@ -169,7 +170,8 @@ std::string collective_parameter_table(CollectiveModel const& model) {
       return fmt::format("{:.4g}{}{}", value * scale, parameter.unit.empty() ? "" : " ", parameter.unit);
     };
     lines.push_back({std::string(parameter.name), number(model.values[i]), number(prior[i]),
-                     number(prior[i] / range.below), number(prior[i] * range.above), fmt::format("{}", model.points[i]),
+                     number(prior[i] / range.below), number(prior[i] * range.above),
+                     is_moved(model, i) ? "fitted" : "prior", fmt::format("{}", model.points[i]),
                      std::string(parameter.meaning)});
   }
   return table(lines);

@@ -28,8 +28,8 @@ struct KernelAccuracyReport {
   std::map<std::string, int> left_out;                 // rows that are not judged: why, how many
 };
 
-// `data`: a table as for read_kernel_table(); empty: the published one. Fits use the published rows and those of `data`,
-// all but the family that is judged. `chip`: only this one; empty: all.
+// `data`: a table as for read_kernel_table(); empty: the published one. Fits use the published rows and those of
+// `data`, all but the family that is judged. `chip`: only this one; empty: all.
 KernelAccuracyReport kernel_accuracy(std::string const& data = {}, std::string const& chip = {});
 
 // All chips with at least 100 rows together, then every chip; operations, number formats, sizes.

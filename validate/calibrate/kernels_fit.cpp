@@ -167,7 +167,8 @@ KernelAccuracy leave_families_out(KnownChip const& chip, std::vector<MeasuredKer
     for (std::size_t i = 0; i < judged.size(); ++i)
       if (judged[i]->kind == static_cast<kernel::Class>(kind) && serves_a_fit(*judged[i]))
         ratios.push_back(accuracy.log_ratios[i]);
-    accuracy.band[kind] = log_spread(ratios);
+    constexpr std::size_t fewest = 3; // one or two say nothing of a spread
+    accuracy.band[kind] = ratios.size() < fewest ? 0 : log_spread(ratios);
   }
   return accuracy;
 }

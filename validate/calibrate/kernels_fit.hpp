@@ -24,8 +24,8 @@ struct KernelFit {
   FitResult result;
 };
 
-// Rows of one chip, those of no use or of trust C left out. Begins at `start`, or at the priors. The first machine with the
-// most rows sets the chip's clock.
+// Rows of one chip, those of no use or of trust C left out. Begins at `start`, or at the priors. The first machine with
+// the most rows sets the chip's clock.
 KernelFit fit_kernels(KnownChip const& chip, std::vector<MeasuredKernel const*> const& rows,
                       KernelFit const* start = nullptr);
 

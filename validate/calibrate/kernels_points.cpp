@@ -167,8 +167,8 @@ bool set_shape(CsvRow const& row, MeasuredKernel& kernel) {
   return true;
 }
 
-// Where the source does not group, as the published table does: products with the same weights (of training passes, with the
-// same three dimensions in any order), grouped products with the same weights, the same heads.
+// Where the source does not group, as the published table does: products with the same weights (of training passes,
+// with the same three dimensions in any order), grouped products with the same weights, the same heads.
 std::string family_of(MeasuredKernel const& kernel) {
   if (auto const* gemm = std::get_if<GemmShape>(&kernel.shape)) {
     if (kernel.op == "gemm")

@@ -92,6 +92,8 @@ ClockUnderLoad clock_under_load(KnownChip const& chip, KernelFit const& fit, std
     if (source.key == "kernels.clock_under_load.value" || source.key == "kernels.clock_under_load")
       return {profile.kernels->clock_under_load, source.kind == Evidence::fitted ? "fitted" : "datasheet",
               source.source};
+  if (chip.clock_under_load == 1 && fit.result.rows[kernel::matrix_16bit] == 0)
+    return {1, "datasheet", "prior: that of the data sheet; no product of the chip is measured"};
   std::string source = chip.clock_under_load == 1 ? "that at which the rows of this fit were measured" : chip.source;
   for (MachineClock const& clock : fit.clocks)
     source += fmt::format("; products of {} ran at {:.2f} of it, as a lower power limit has it", clock.machine,
@@ -108,11 +110,12 @@ std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibrati
     KernelParameter const& parameter = kernel_parameters()[i];
     bool const moved = is_moved(fit.result, i);
     double const value = fit.parameters.values[i];
-    std::string const source =
-        moved ? fmt::format("{}; {} rows of {} moved it, prior {}", parameter.meaning, fit.result.rows[i], chip.name,
-                            with_unit(parameter, fit.priors[i].prior))
-              : fmt::format("prior: {}; no rows of {} say otherwise", parameter.meaning, chip.name);
-    entries.push_back(entry(parameter.name, value_json(parameter, value), moved ? "fitted" : "datasheet", source));
+    std::string const source = moved ? fmt::format("{}; fit to rows of {}", parameter.meaning, chip.name)
+                                     : fmt::format("prior: {}; no rows of {} say otherwise", parameter.meaning,
+                                                   chip.name);
+    std::string const number = fmt::format("{}, \"prior\": {}, \"rows\": {}", value_json(parameter, value),
+                                           value_json(parameter, fit.priors[i].prior), moved ? fit.result.rows[i] : 0);
+    entries.push_back(entry(parameter.name, number, moved ? "fitted" : "datasheet", source));
   }
   std::vector<std::string> bands;
   for (std::size_t i = 0; i < kernel::class_count; ++i)
@@ -142,6 +145,19 @@ std::string kernel_parameter_table(KernelFit const& fit) {
   for (MachineClock const& clock : fit.clocks)
     rows.push_back(
         {"clock", fmt::format("{:.3f}", clock.clock), "1", "0.4 to 1.3", "", "", "of the machine of " + clock.machine});
+  return table(rows);
+}
+
+std::string kernel_parameter_table(KernelParameters const& parameters) {
+  std::vector<std::vector<std::string>> rows{
+      {"parameter", "value", "prior", "lowest", "highest", "kind", "rows", "meaning"}};
+  for (std::size_t i = 0; i < kernel::count; ++i) {
+    KernelParameter const& parameter = kernel_parameters()[i];
+    rows.push_back({std::string(parameter.name), with_unit(parameter, parameters.values[i]),
+                    with_unit(parameter, parameters.priors[i]), with_unit(parameter, parameter.lowest),
+                    with_unit(parameter, parameter.highest), parameters.rows[i] > 0 ? "fitted" : "prior",
+                    fmt::format("{}", parameters.rows[i]), std::string(parameter.meaning)});
+  }
   return table(rows);
 }
 

@@ -13,12 +13,12 @@ namespace foreplan {
 // published/chips.csv.
 std::optional<KnownChip> known_chip_of(Chip const& profile_chip);
 
-// Parameters fitted to the chip's rows, published and own; bands of left-out families. A user's rows and a published row
-// count the same; rows of another machine than the one with the most rows say its clock under load.
+// Parameters fitted to the chip's rows, published and own; bands of left-out families. A user's rows and a published
+// row count the same; rows of another machine than the one with the most rows say its clock under load.
 KernelAccuracy calibrate_kernels(KnownChip const& chip, std::vector<MeasuredKernel> const& own = {});
 
-// The clock of the machine that most of a user's rows come from, where the fit found one; else that of the profile which
-// is calibrated; else the chip's.
+// The clock of the machine that most of a user's rows come from, where the fit found one; else that of the profile
+// which is calibrated; else the chip's.
 struct ClockUnderLoad {
   double value = 1;
   std::string kind;
@@ -32,5 +32,7 @@ std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibrati
 
 // Name, value, prior, range, how much of the prior's width is left, and the number of rows that moved it.
 std::string kernel_parameter_table(KernelFit const& fit);
+// The same of a profile, with what each rests on.
+std::string kernel_parameter_table(KernelParameters const& parameters);
 
 } // namespace foreplan

@@ -7,7 +7,8 @@
 namespace foreplan {
 
 // The JSON object of `text` with the member `key` at its top level replaced by `member` ("\"key\": {...}", without a
-// comma), or with it added at the end. The text must be an object, with comments or without; else it comes back as it is.
+// comma), or with it added at the end. The text must be an object, with comments or without; else it comes back as it
+// is.
 std::string with_member(std::string const& text, std::string_view key, std::string const& member);
 
 // A JSON string with its quotes.

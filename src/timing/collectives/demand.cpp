@@ -14,15 +14,11 @@ GroupShape shape_of(Cluster const& cluster, GroupLayout const& layout) {
           .network = node.nic.value() * layout.fewest_nics};
 }
 
-namespace {
+GroupLayout layout_of_pair(bool same_node) {
+  return {.members = 2, .nodes = same_node ? 1 : 2, .fewest_on_a_node = same_node ? 2 : 1};
+}
 
-// The op, and its bytes as nccl-tests counts them (CollectiveLine).
-struct Sized {
-  CollectiveOp op = CollectiveOp::all_reduce;
-  double bytes = 0;
-};
-
-Sized sized(Op const& op, Operands const& operands, int members) {
+SizedCollective sized(Op const& op, Operands const& operands, int members) {
   double const sent = wire_bytes(op, operands, members).value();
   double const others = static_cast<double>(members - 1) / members;
   switch (op.kind) {
@@ -32,6 +28,8 @@ Sized sized(Op const& op, Operands const& operands, int members) {
     default: return {CollectiveOp::send_receive, sent};
   }
 }
+
+namespace {
 
 // What one flow carries, of `sent` bytes that a member sends in a ring; the flow's links count 1/p of it, p = on_a_node,
 // as one unit.
@@ -51,7 +49,7 @@ double unit_bytes(CollectiveAlgorithm algorithm, double buffer, double sent, Gro
 Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupShape const& shape,
                        BytesPerSecond unit_rate) {
   HardwareProfile const& profile = cluster.profile;
-  Sized const what = sized(op, operands, shape.members);
+  SizedCollective const what = sized(op, operands, shape.members);
   CollectiveTime const time = collective_time(what.op, shape, *profile.collectives, what.bytes);
   double const moving = std::max(time.seconds - time.latency, 1e-12);
   double const sent = wire_bytes(op, operands, shape.members).value();
@@ -84,8 +82,7 @@ Demand point_to_point_demand(Op const& op, Operands const& operands, Cluster con
                              BytesPerSecond unit_rate) {
   if (!cluster.profile.collectives)
     return transfer_demand(op, operands, cluster, same_node, unit_rate);
-  GroupLayout const pair{.members = 2, .nodes = same_node ? 1 : 2, .fewest_on_a_node = same_node ? 2 : 1};
-  return modelled_demand(op, operands, cluster, shape_of(cluster, pair), unit_rate);
+  return modelled_demand(op, operands, cluster, shape_of(cluster, layout_of_pair(same_node)), unit_rate);
 }
 
 } // namespace foreplan

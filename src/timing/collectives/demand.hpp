@@ -8,6 +8,14 @@
 namespace foreplan {
 
 GroupShape shape_of(Cluster const& cluster, GroupLayout const& layout);
+GroupLayout layout_of_pair(bool same_node); // of a transfer's two ends
+
+// A collective or transfer, and its bytes as nccl-tests counts them (CollectiveLine).
+struct SizedCollective {
+  CollectiveOp op = CollectiveOp::all_reduce;
+  double bytes = 0;
+};
+SizedCollective sized(Op const& op, Operands const& operands, int members);
 
 // `unit_rate`: what the group's links (ring_links, transfer_links) allow when alone; the flow's links are the caller's to
 // fill in. Flow bytes are what the chosen algorithm sends: a ring's part; with NVLS the buffer once; with a tree over

@@ -19,20 +19,10 @@ std::string value_text(std::size_t parameter, double value) {
   return fmt::format("{} {:.4g}{}{}", what.name, value * scale, what.unit.empty() ? "" : " ", what.unit);
 }
 
-// Parameters that change the time: by more than 1 % of their own change.
 std::string parameters_text(CollectiveOp op, GroupShape const& shape, CollectiveModel const& model, double bytes) {
-  auto const time_of = [&](CollectiveValues const& values) {
-    return collective_time(collective_curve(op, shape, model.library, model.topology, values), bytes).seconds;
-  };
-  constexpr double step = 1.01;
-  double const time = time_of(model.values);
   std::string text;
-  for (std::size_t i = 0; i < collective::count; ++i) {
-    CollectiveValues changed = model.values;
-    changed[i] *= step;
-    if (std::abs(time_of(changed) / time - 1) > 0.01 * (step - 1))
-      text += (text.empty() ? "" : ", ") + value_text(i, model.values[i]);
-  }
+  for (std::size_t i : deciding_parameters(op, shape, model, bytes))
+    text += (text.empty() ? "" : ", ") + value_text(i, model.values[i]);
   return text;
 }
 
@@ -56,6 +46,23 @@ std::string nearest_text(CollectiveOp op, GroupShape const& shape, CollectiveMod
 }
 
 } // namespace
+
+std::vector<std::size_t> deciding_parameters(CollectiveOp op, GroupShape const& shape, CollectiveModel const& model,
+                                             double bytes) {
+  auto const time_of = [&](CollectiveValues const& values) {
+    return collective_time(collective_curve(op, shape, model.library, model.topology, values), bytes).seconds;
+  };
+  constexpr double step = 1.01;
+  double const time = time_of(model.values);
+  std::vector<std::size_t> deciding;
+  for (std::size_t i = 0; i < collective::count; ++i) {
+    CollectiveValues changed = model.values;
+    changed[i] *= step;
+    if (std::abs(time_of(changed) / time - 1) > 0.01 * (step - 1))
+      deciding.push_back(i);
+  }
+  return deciding;
+}
 
 std::string explain_collective(CollectiveOp op, GroupShape const& shape, CollectiveModel const& model, double bytes) {
   CollectiveCurve const curve = collective_curve(op, shape, model);

@@ -18,12 +18,12 @@ struct AttentionShape {
   bool fp8 = false;
 };
 
-// Blocks of 128 queries walk over the keys they see. Products (of padded heads) and softmax run side by side: the root of
-// the sum of squares. The blocks fill the multiprocessors evenly but for the longest, which is not met by others at the
-// end. Heads are padded to multiples of 64 channels.
+// Blocks of 128 queries walk over the keys they see. Products (of padded heads) and softmax run side by side: the root
+// of the sum of squares. The blocks fill the multiprocessors evenly but for the longest, which is not met by others at
+// the end. Heads are padded to multiples of 64 channels.
 double attention_forward_seconds(KernelMachine const& machine, AttentionShape const& shape);
-// The same with five products in place of two, and the softmax rebuilt and differentiated; heads of more than 64 channels
-// are padded to multiples of 128.
+// The same with five products in place of two, and the softmax rebuilt and differentiated; heads of more than 64
+// channels are padded to multiples of 128.
 double attention_backward_seconds(KernelMachine const& machine, AttentionShape const& shape);
 
 } // namespace foreplan

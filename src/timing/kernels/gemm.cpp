@@ -15,8 +15,8 @@ struct Tile {
 };
 constexpr std::array<Tile, 6> tiles{{{8, 7}, {7, 8}, {7, 7}, {6, 7}, {7, 6}, {6, 6}}};
 
-// Multiprocessors alone on the chip run faster than all of them within the power limit: the same in all fits (1.2-1.6 do
-// equally well).
+// Multiprocessors alone on the chip run faster than all of them within the power limit: the same in all fits (1.2-1.6
+// do equally well).
 constexpr double boost = 1.4;
 // A tile's pipeline trails by this for each step of k: 0.40 to 0.52 ns in the fits of A100, H100, H200, B200, GB200.
 constexpr double step_latency = 0.45e-9;
@@ -28,8 +28,8 @@ constexpr double group_latency = 3e-6;
 constexpr double group_rate = 0.95;
 // Casts run at this fraction of the memory rate: 1 / 1.34 to 1 / 1.79 in the fits of Hopper and Blackwell.
 constexpr double quantize_rate = 1 / 1.4;
-// Contiguous dimensions that are not a multiple of 16 bytes cannot use the wide loads of tensor cores. Prior: head sizes
-// of 150 and 450 cost 23 to 37 % of a step.
+// Contiguous dimensions that are not a multiple of 16 bytes cannot use the wide loads of tensor cores. Prior: head
+// sizes of 150 and 450 cost 23 to 37 % of a step.
 constexpr double misaligned_rate = 0.5;
 
 // Kernels for operands with scales of blocks have no variants that split k.

@@ -21,16 +21,16 @@ struct GemmShape {
   bool aligned = true; // the contiguous dimensions are multiples of 16 bytes
 };
 
-// Three limits, of which the largest counts (smoothly: the fourth root of the sum of fourth powers), after a fixed time:
+// Three limits, of which the largest counts (the fourth root of the sum of fourth powers), after a fixed time:
 //   memory      bytes of inputs and output over the memory rate
 //   power       flops over the rate that large products reach
-//   tiles       the output is cut into tiles, the best of a list; the multiprocessors run them in whole waves, each tile
+//   tiles       the output is cut into tiles, the best of a list; the multiprocessors run them in whole waves, a tile
 //               k / split + epilogue steps of k; a step multiplies (2 rows columns) and loads (tile_load per element)
 // The last output tile trails the rest by the latency of its steps of k. Never falls when m, n, k or groups grow.
 double gemm_seconds(KernelMachine const& machine, GemmShape const& shape);
 
-// Cast of `elements` inputs of 16 bits to the format: a kernel that reads 2 bytes and writes the format; per tensor, two
-// more that find the maximum, one more pass over the input. 0 for formats of 16 bits and more.
+// Cast of `elements` inputs of 16 bits to the format: a kernel that reads 2 bytes and writes the format; per tensor,
+// two more that find the maximum, one more pass over the input. 0 for formats of 16 bits and more.
 double quantize_seconds(KernelMachine const& machine, NumberFormat format, double elements);
 
 double flops_of(GemmShape const& shape);

@@ -88,16 +88,16 @@ struct HardwareProfile {
   Chip chip;
   Node node;
   Efficiencies efficiency;
-  Seconds kernel_fixed;               // device time of a kernel beyond its roofline
-  Seconds issue;                      // host time to issue one kernel or collective
-  Seconds collective_base;            // fixed part of a collective
-  int collective_multiprocessors = 0; // SMs that a running collective takes
-  Bytes reserved;                     // context, libraries, communicators: not usable by tensors
+  Seconds kernel_fixed;                       // device time of a kernel beyond its roofline
+  Seconds issue;                              // host time to issue one kernel or collective
+  Seconds collective_base;                    // fixed part of a collective
+  int collective_multiprocessors = 0;         // SMs that a running collective takes
+  Bytes reserved;                             // context, libraries, communicators: not usable by tensors
   std::optional<CollectiveModel> collectives; // none: rings at the efficiencies of scale-up and network
-  std::optional<Fabric> fabric;       // none: non-blocking between all NICs
-  double device_hour_price = 0;       // US dollars; optional: 0
-  std::optional<KernelParameters> kernels; // none: one efficiency a class of kernels
-  std::vector<Source> sources;        // of every number, in the file's order
+  std::optional<Fabric> fabric;               // none: non-blocking between all NICs
+  double device_hour_price = 0;               // US dollars; optional: 0
+  std::optional<KernelParameters> kernels;    // none: one efficiency a class of kernels
+  std::vector<Source> sources;                // of every number, in the file's order
 };
 
 // Departures from the profile of single devices, for slow GPUs and NICs.

@@ -47,8 +47,8 @@ struct LinkOrbit {
 inline constexpr std::int32_t wait_for_entry = -1; // the compute item issued last before this block began
 
 struct Item {
-  std::int32_t demand = 0;         // index into FoldedProgram::demands
-  std::int32_t communicator = -1;  // of a transfer; -1: compute
+  std::int32_t demand = 0;        // index into FoldedProgram::demands
+  std::int32_t communicator = -1; // of a transfer; -1: compute
   std::uint8_t stream = 0;
   bool host_sync = false;          // only in blocks of one item
   std::vector<std::int32_t> waits; // earlier items of the same block by index, or wait_for_entry
@@ -68,9 +68,9 @@ struct Use {
 };
 
 struct RankClass {
-  std::string name;           // "stage 3"
-  std::int64_t ranks = 1;     // how many it stands for
-  std::vector<Use> uses;      // in issue order
+  std::string name;       // "stage 3"
+  std::int64_t ranks = 1; // how many it stands for
+  std::vector<Use> uses;  // in issue order
   std::vector<std::int32_t> waits;
 };
 
@@ -83,7 +83,7 @@ struct FoldedProgram {
   std::vector<LinkOrbit> links;
   std::vector<Demand> demands;
   std::vector<Communicator> communicators;
-  std::vector<Block> blocks;        // shared between classes; the streams number below stream_limit
+  std::vector<Block> blocks; // shared between classes; the streams number below stream_limit
   std::vector<RankClass> classes;
 };
 

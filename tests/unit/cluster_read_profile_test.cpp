@@ -82,7 +82,7 @@ TEST_CASE("every number of a profile has a source") {
     CHECK(profile.node.host);
     CHECK(profile.fabric);
   }
-  CHECK(profiles >= 8);
+  CHECK(profiles >= 12);
 }
 
 TEST_CASE("the parts of profiles") {
@@ -104,6 +104,35 @@ TEST_CASE("the parts of profiles") {
   CHECK(read("dgx-h100").fabric->nodes_per_leaf == 32);
   CHECK(read("hgx-h200").chip.memory_bandwidth.value() == Approx(4.8e12));
   CHECK(read("dgx-b200").node.scale_up.value() == Approx(900e9));
+  CHECK(read("dgx-b300").node.nic.value() == Approx(100e9));
+  CHECK(read("dgx-b300").chip.int8_peak.value() == Approx(153.5e12));
+  CHECK(read("gb300-nvl72").node.devices == 72);
+  CHECK(read("mi325x-8gpu").chip.memory.value() == Approx(256e9));
+  CHECK(read("mi355x-8gpu").node.scale_up.value() == Approx(7 * 76.5e9));
+}
+
+// At most 12 fitted parameters a chip, 8 a fabric and library; what no row moved stands at its prior.
+TEST_CASE("profiles hold few fitted parameters") {
+  for (auto const& entry : std::filesystem::directory_iterator(std::string(FOREPLAN_ROOT) + "/hardware_profiles")) {
+    INFO(entry.path().string());
+    HardwareProfile const profile = read_profile(entry.path().string());
+    REQUIRE(profile.kernels);
+    REQUIRE(profile.collectives);
+    int of_chip = 0;
+    for (std::size_t i = 0; i < kernel::count; ++i) {
+      KernelParameter const& parameter = kernel_parameters()[i];
+      INFO(parameter.name);
+      of_chip += profile.kernels->rows[i] > 0 ? 1 : 0;
+      CHECK(profile.kernels->priors[i] >= parameter.lowest);
+      CHECK(profile.kernels->priors[i] <= parameter.highest);
+    }
+    CHECK(of_chip <= 12);
+    int scale_up = 0, network = 0;
+    for (std::size_t i = 0; i < collective::count; ++i)
+      (collective_parameters()[i].network ? network : scale_up) += is_moved(*profile.collectives, i) ? 1 : 0;
+    CHECK(scale_up <= 8);
+    CHECK(network <= 8);
+  }
 }
 
 // nccl-tests, all_gather; sources in hardware_profiles/*.json.

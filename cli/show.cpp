@@ -350,13 +350,15 @@ std::string kernels_text(HardwareProfile const& profile) {
   if (!profile.kernels)
     return "Kernels: no fitted model; one efficiency a class of kernels, those of \"efficiency\".\n";
   KernelParameters const& kernels = *profile.kernels;
-  auto const fitted = std::count_if(kernels.rows.begin(), kernels.rows.end(), [](int rows) { return rows > 0; });
+  std::size_t fitted = 0;
+  for (std::size_t i = 0; i < kernel::count; ++i)
+    fitted += is_moved(kernels, i) ? 1 : 0;
   return fmt::format("Kernels of the {}: {} parameters fitted, {} at their priors; clock under load {:.3g} of the data "
                      "sheet's.\n\n",
-                     profile.chip.name, fitted, kernel::count - static_cast<std::size_t>(fitted),
-                     kernels.clock_under_load) +
+                     profile.chip.name, fitted, kernel::count - fitted, kernels.clock_under_load) +
          kernel_parameter_table(kernels) +
-         "\nRows: measured kernels that moved the value. Bands, two thirds of left-out families of shapes within:\n" +
+         "\nRows: measured kernels whose time follows the value. Bands, two thirds of left-out families of shapes "
+         "within:\n" +
          bands_text(kernels);
 }
 

@@ -11,12 +11,12 @@ struct StepBand {
   double known = 0;    // share of the step whose durations have a band; the rest is taken to err alike
 };
 
-// From the seconds of each class of ops on the critical path, and the bands of their demands (Demand::band: what left-out
-// measurements deviate by). Errors of one class (matrix products; attention; memory-bound kernels; collectives and
+// From the seconds of each class of ops on the critical path, and the bands of their demands (Demand::band: what
+// left-out measurements deviate by). Errors of one class (matrix products; attention; memory-bound kernels; collectives and
 // transfers) have one cause and are taken as fully correlated, those of different classes as independent:
 //   relative = sqrt(sum over classes of (seconds * band)^2) / seconds of all classes with a band
-// It speaks of the durations of kernels and collectives alone: neither of the host nor of a framework that runs otherwise
-// than the program says.
+// It speaks of the durations of kernels and collectives alone: neither of the host nor of a framework that runs
+// otherwise than the program says.
 StepBand step_band(Folding const& folding, CriticalPath const& path);
 
 } // namespace foreplan

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace foreplan {
 
@@ -96,6 +97,12 @@ void read_parameter(JsonReader const& reader, std::size_t index, KernelParameter
 }
 
 } // namespace
+
+bool is_moved(KernelParameters const& parameters, std::size_t parameter) {
+  constexpr double rounding = 1e-3; // of what the file holds
+  double const prior = parameters.priors[parameter];
+  return parameters.rows[parameter] > 0 || std::abs(parameters.values[parameter] - prior) > rounding * prior;
+}
 
 KernelParameters read_kernel_parameters(JsonReader const& reader, std::vector<Source>& sources) {
   reader.expect_keys({"clock_under_load", "band", "memory_rate", "fixed", "quantize_fixed", "epilogue", "tile_load",

@@ -70,11 +70,14 @@ std::array<std::string_view, kernel::class_count> const& kernel_class_names();
 struct KernelParameters {
   KernelValues values = kernel_priors();
   KernelValues priors = kernel_priors(); // of this chip: where the fit began
-  std::array<int, kernel::count> rows{}; // measured rows that moved each value; 0: none, it is a prior
+  std::array<int, kernel::count> rows{}; // measured rows whose time follows the value, where the fit moved it
   double clock_under_load = 1;           // while dense products run, of the clock that the peak assumes: power limits
   // Of each class: standard deviation of log(measured / predicted) of left-out rows; 0: not known.
   std::array<double, kernel::class_count> band{};
 };
+
+// Whether the fit moved the value from its prior.
+bool is_moved(KernelParameters const& parameters, std::size_t parameter);
 
 // Reads the block; the origins of its numbers are added to `sources`, with those of absent keys as priors.
 KernelParameters read_kernel_parameters(JsonReader const& reader, std::vector<Source>& sources);

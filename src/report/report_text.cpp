@@ -57,10 +57,11 @@ std::string sentence(Report const& report) {
                   fmt::format("{}; {} micro-batches of {} x {} tokens", describe(report.plan),
                               report.plan.micro_batches(), report.plan.micro_batch, report.plan.sequence_length));
   if (report.band > 0)
-    text += wrapped("  band  ",
-                    fmt::format("two thirds of steps, if kernels and collectives deviate as measured ones do; "
-                                "known for {} of the step, the rest taken alike",
-                                percent(report.band_known)));
+    text += wrapped(
+        "  band  ",
+        fmt::format("two thirds of steps lie within, if kernels and collectives deviate as measured ones do; "
+                    "known for {} of the step, the rest taken alike",
+                    percent(report.band_known)));
   text += wrapped("  MFU   ",
                   fmt::format("6 N + causal attention = {} a token, no recomputation, against the dense bf16 "
                               "peak of {}; HFU: all matrix products that run",

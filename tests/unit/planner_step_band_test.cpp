@@ -1,5 +1,13 @@
 #include "planner/step_band.hpp"
+
+#include "cluster/read_profile.hpp"
+#include "model/read_model.hpp"
+#include "planner/simulate.hpp"
+#include "report/read_report.hpp"
 #include "tests/catch.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include <cmath>
 
@@ -69,4 +77,27 @@ TEST_CASE("a step has no band where less than half of it is known") {
   StepBand const band = step_band(folding, path_of(4, 0, 6, 0));
   CHECK(band.relative == 0);
   CHECK(band.known == Approx(0.4));
+}
+
+// On the H100 products are known to 6 %, collectives to 10 %: a step lies between a few percent and the
+// largest of these.
+TEST_CASE("the report says the band in text and JSON, and reads it back") {
+  Plan plan;
+  plan.tp = 4;
+  plan.dp = 2;
+  plan.sequence_length = 4096;
+  plan.global_batch = 16;
+  std::string const root = FOREPLAN_ROOT;
+  Cluster const cluster{read_profile(root + "/hardware_profiles/dgx-h100.json"), 1, {}};
+  Report const report = simulate(read_model(root + "/models/llama-3.1-8b.json"), plan, cluster);
+  CHECK(report.band > 0.02);
+  CHECK(report.band < 0.15);
+  CHECK(report.band_known > 0.5);
+  CHECK(report.band_known <= 1);
+  CHECK(to_text(report).find(fmt::format(" a step (+- {:.0f} %), ", 100 * report.band)) != std::string::npos);
+  nlohmann::ordered_json const json = to_json(report);
+  CHECK(json.at("step_band") == report.band);
+  Report const read = read_report(JsonReader::read_text(json.dump(), "report"));
+  CHECK(read.band == report.band);
+  CHECK(read.band_known == report.band_known);
 }

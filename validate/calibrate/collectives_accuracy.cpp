@@ -217,13 +217,13 @@ std::string quoted(std::string_view text) {
 }
 
 std::string json_of(JudgedCollective const& row) {
-  return fmt::format(R"({{"id": {}, "chip": {}, "hardware": {}, "op": {}, "ranks": {}, "nodes": {}, "bytes": {}, )"
-                     R"("measured_s": {}, "predicted_s": {}, "without_correction_s": {}, "algorithm": {}, )"
-                     R"("protocol": {}}})",
-                     quoted(row.point.id), quoted(row.point.chip), quoted(row.point.hardware),
-                     quoted(to_string(row.point.op)), row.point.members, row.point.nodes, row.point.bytes,
-                     row.point.seconds, row.predicted, row.modelled, quoted(to_string(row.algorithm)),
-                     quoted(to_string(row.protocol)));
+  return fmt::format(
+      R"({{"id": {}, "curve": {}, "chip": {}, "hardware": {}, "op": {}, "ranks": {}, "nodes": {}, "bytes": {}, )"
+      R"("measured_s": {}, "predicted_s": {}, "without_correction_s": {}, "algorithm": {}, )"
+      R"("protocol": {}}})",
+      quoted(row.point.id), quoted(row.point.curve), quoted(row.point.chip), quoted(row.point.hardware),
+      quoted(to_string(row.point.op)), row.point.members, row.point.nodes, row.point.bytes, row.point.seconds,
+      row.predicted, row.modelled, quoted(to_string(row.algorithm)), quoted(to_string(row.protocol)));
 }
 
 } // namespace

@@ -101,10 +101,11 @@ std::string table_of(std::vector<KernelBand> const& bands, bool of_sizes) {
 }
 
 std::string row_json(JudgedKernel const& judged) {
-  return fmt::format(
-      R"({{"id": {}, "chip": {}, "family": {}, "shape": {}, "measured_s": {:.6g}, "predicted_s": {:.6g}}})",
-      json_quoted(judged.row.id), json_quoted(judged.row.chip), json_quoted(judged.row.family),
-      json_quoted(describe_shape(judged.row)), judged.row.seconds, judged.predicted);
+  return fmt::format(R"({{"id": {}, "chip": {}, "operation": {}, "format": {}, "family": {}, "shape": {}, )"
+                     R"("measured_s": {:.6g}, "predicted_s": {:.6g}}})",
+                     json_quoted(judged.row.id), json_quoted(judged.row.chip), json_quoted(class_of(judged.row)),
+                     json_quoted(judged.row.dtype), json_quoted(judged.row.family),
+                     json_quoted(describe_shape(judged.row)), judged.row.seconds, judged.predicted);
 }
 
 std::string band_json(KernelBand const& band) {

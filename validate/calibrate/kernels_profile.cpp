@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -27,10 +28,10 @@ std::string entry(std::string_view key, std::string const& value, std::string_vi
                      kind, json_quoted(source));
 }
 
-// Moved: the rows leave less than two thirds of the prior's width.
-bool is_moved(FitResult const& result, std::size_t parameter) {
-  constexpr double moved = 0.67;
-  return result.rows[parameter] > 0 && result.spread[parameter] < moved * kernel_parameters()[parameter].width;
+// The rows leave less than two thirds of the prior's width.
+bool is_known(FitResult const& result, std::size_t parameter) {
+  constexpr double known = 0.67;
+  return result.rows[parameter] > 0 && result.spread[parameter] < known * kernel_parameters()[parameter].width;
 }
 
 std::string rows_text(std::vector<MeasuredKernel const*> const& rows) {
@@ -108,11 +109,13 @@ std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibrati
   std::string const rows = rows_text(calibration.rows);
   for (std::size_t i = 0; i < kernel::count; ++i) {
     KernelParameter const& parameter = kernel_parameters()[i];
-    bool const moved = is_moved(fit.result, i);
     double const value = fit.parameters.values[i];
-    std::string const source = moved ? fmt::format("{}; fit to rows of {}", parameter.meaning, chip.name)
-                                     : fmt::format("prior: {}; no rows of {} say otherwise", parameter.meaning,
-                                                   chip.name);
+    bool const moved = is_known(fit.result, i) || std::abs(value / fit.priors[i].prior - 1) > 1e-3;
+    std::string source = moved ? fmt::format("{}; fit to rows of {}", parameter.meaning, chip.name)
+                               : fmt::format("prior: {}; no rows of {} say otherwise", parameter.meaning, chip.name);
+    if (moved && !is_known(fit.result, i))
+      source += fmt::format(", which leave {:.0f} % of the prior's width",
+                            100 * fit.result.spread[i] / parameter.width);
     std::string const number = fmt::format("{}, \"prior\": {}, \"rows\": {}", value_json(parameter, value),
                                            value_json(parameter, fit.priors[i].prior), moved ? fit.result.rows[i] : 0);
     entries.push_back(entry(parameter.name, number, moved ? "fitted" : "datasheet", source));
@@ -155,7 +158,7 @@ std::string kernel_parameter_table(KernelParameters const& parameters) {
     KernelParameter const& parameter = kernel_parameters()[i];
     rows.push_back({std::string(parameter.name), with_unit(parameter, parameters.values[i]),
                     with_unit(parameter, parameters.priors[i]), with_unit(parameter, parameter.lowest),
-                    with_unit(parameter, parameter.highest), parameters.rows[i] > 0 ? "fitted" : "prior",
+                    with_unit(parameter, parameter.highest), is_moved(parameters, i) ? "fitted" : "prior",
                     fmt::format("{}", parameters.rows[i]), std::string(parameter.meaning)});
   }
   return table(rows);

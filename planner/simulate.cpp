@@ -209,7 +209,8 @@ Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, 
         {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
     return run(folding.program, options.engine, {.keep_entries = false}).step;
   };
-  std::int64_t const m = plan.micro_batches(), few = 2 * plan.pp * plan.chunks, many = 2 * few;
+  std::int64_t const m = plan.micro_batches(), few = 2 * static_cast<std::int64_t>(plan.pp) * plan.chunks,
+                     many = 2 * few;
   if (m > 2 * many) {
     Seconds const first = time_with(few), second = time_with(many), between = time_with((few + many) / 2);
     if (std::abs((between - (first + second) / 2).value()) <= 1e-6 * second.value())

@@ -23,7 +23,8 @@ struct EntryIndex {
   std::vector<std::int32_t> compute_before; // by use: compute items issued before it
 
   [[nodiscard]] std::int32_t entry_of(std::int32_t use, std::int32_t item) const {
-    return of_item[static_cast<std::size_t>(first_of_use[static_cast<std::size_t>(use)] + item)];
+    std::int32_t const position = first_of_use[static_cast<std::size_t>(use)] + item;
+    return of_item[static_cast<std::size_t>(position)];
   }
 };
 

@@ -218,8 +218,8 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   DType const dtype = plan.parameter_dtype;
   bool const gated = is_gated(model.activation);
   Cut const residual = LayerBuilder::residual;
-  auto bias = [&](bool exists, std::string name, std::vector<std::int64_t> shape, int split) {
-    return exists ? std::optional(layer.parameter(std::move(name), std::move(shape), split)) : std::nullopt;
+  auto bias = [&](bool exists, std::string const& name, std::vector<std::int64_t> shape, int split) {
+    return exists ? std::optional(layer.parameter(name, std::move(shape), split)) : std::nullopt;
   };
   std::vector<std::int64_t> const first_shape = gated ? std::vector<std::int64_t>{h, 2, f}
                                                       : std::vector<std::int64_t>{h, f};

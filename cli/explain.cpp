@@ -2,7 +2,6 @@
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
 #include "io/suggestion.hpp"
-#include "model/read_model.hpp"
 #include "report/table.hpp"
 #include "units/text.hpp"
 
@@ -176,10 +175,7 @@ int run_explain(std::vector<std::string> const& arguments) {
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
-  Model const model = read_model(required_text(*parsed, "model"));
-  Plan const plan = plan_of(*parsed);
-  Cluster const cluster = cluster_of(*parsed, plan);
-  refuse_illegal(model, plan);
+  auto const [model, plan, cluster] = plan_case_of(*parsed);
   Stage const stage(whole_number(*parsed, "stage", 0, plan.pp - 1));
   std::vector<OpExplanation> ops = explain_ops(model, plan, cluster, stage);
   bool const one = parsed->count("op") > 0;

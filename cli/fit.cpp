@@ -1,7 +1,6 @@
 #include "planner/fit.hpp"
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
-#include "model/read_model.hpp"
 #include "report/table.hpp"
 #include "units/text.hpp"
 
@@ -100,10 +99,7 @@ int run_fit(std::vector<std::string> const& arguments) {
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
-  Model const model = read_model(required_text(*parsed, "model"));
-  Plan const plan = plan_of(*parsed);
-  Cluster const cluster = cluster_of(*parsed, plan);
-  refuse_illegal(model, plan);
+  auto const [model, plan, cluster] = plan_case_of(*parsed);
   FitVerdict const verdict = fit_verdict(model, plan, cluster, share(*parsed, "headroom"));
   if (parsed->count("json") > 0)
     std::cout << json_of(verdict).dump(2) << '\n';

@@ -1,6 +1,7 @@
 #include "cli/plan_options.hpp"
 
 #include "cluster/read_profile.hpp"
+#include "model/read_model.hpp"
 #include "plan/plan_checker.hpp"
 #include "plan/read_plan.hpp"
 
@@ -93,6 +94,14 @@ void refuse_illegal(Model const& model, Plan const& plan) {
   if (findings.size() > 1)
     text += fmt::format(" ({} more rule{} broken)", findings.size() - 1, findings.size() == 2 ? " is" : "s are");
   throw InputError(text);
+}
+
+PlanCase plan_case_of(cxxopts::ParseResult const& parsed) {
+  Model const model = read_model(required_text(parsed, "model"));
+  Plan const plan = plan_of(parsed);
+  Cluster const cluster = cluster_of(parsed, plan);
+  refuse_illegal(model, plan);
+  return {model, plan, cluster};
 }
 
 } // namespace foreplan

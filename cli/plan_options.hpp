@@ -27,6 +27,14 @@ Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan);
 // Throws InputError with the first rule of the plan checker that is broken.
 void refuse_illegal(Model const& model, Plan const& plan);
 
+// What every command about one plan is about: all three read and found to go together, or an InputError.
+struct PlanCase {
+  Model model;
+  Plan plan;
+  Cluster cluster;
+};
+PlanCase plan_case_of(cxxopts::ParseResult const& parsed);
+
 template <class T, std::size_t N>
 T choice(cxxopts::ParseResult const& parsed, std::string const& name,
          std::array<std::pair<char const*, T>, N> const& values) {

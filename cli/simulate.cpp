@@ -3,7 +3,6 @@
 #include "cli/plan_options.hpp"
 #include "engine/engine.hpp"
 #include "engine/expand_program.hpp"
-#include "model/read_model.hpp"
 #include "planner/details.hpp"
 #include "program/compile.hpp"
 #include "program/verifier.hpp"
@@ -101,10 +100,7 @@ int run_simulate(std::vector<std::string> const& arguments) {
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
-  Model const model = read_model(required_text(*parsed, "model"));
-  Plan const plan = plan_of(*parsed);
-  Cluster const cluster = cluster_of(*parsed, plan);
-  refuse_illegal(model, plan);
+  auto const [model, plan, cluster] = plan_case_of(*parsed);
   SimulateOptions simulation;
   simulation.engine = choice<Engine, 2>(*parsed, "engine", {{{"fast", Engine::fast}, {"simgrid", Engine::simgrid}}});
   simulation.segments = parsed->count("segments") > 0;

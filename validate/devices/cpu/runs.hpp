@@ -1,0 +1,57 @@
+// Element-wise loops over flat operands, and sums over a run.
+#pragma once
+
+#include "validate/devices/cpu/parallel.hpp"
+#include "validate/devices/cpu/values.hpp"
+
+#include <array>
+
+namespace foreplan::cpu {
+
+// Calls body(at, count) for runs of [0, size), on all threads.
+template <class Body>
+void for_each_run(std::int64_t elements, Body const& body) {
+  parallel_ranges(elements, run_length, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t at = begin; at < end; at += run_length)
+      body(at, std::min(run_length, end - at));
+  });
+}
+
+// y[i] = function(x[i])
+template <class Function>
+void map(Operand const& x, Operand const& y, Function const& function) {
+  for_each_run(size(y), [&](std::int64_t at, std::int64_t count) {
+    std::array<float, run_length> in, out;
+    float const* from = load(x, at, count, in.data());
+    float* to = target(y, at, out.data());
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = function(from[i]);
+    store(y, at, count, to);
+  });
+}
+
+// y[i] = function(a[i], b[i])
+template <class Function>
+void map(Operand const& a, Operand const& b, Operand const& y, Function const& function) {
+  for_each_run(size(y), [&](std::int64_t at, std::int64_t count) {
+    std::array<float, run_length> in_a, in_b, out;
+    float const* from_a = load(a, at, count, in_a.data());
+    float const* from_b = load(b, at, count, in_b.data());
+    float* to = target(y, at, out.data());
+    for (std::int64_t i = 0; i < count; ++i)
+      to[i] = function(from_a[i], from_b[i]);
+    store(y, at, count, to);
+  });
+}
+
+// Sum of term(i) for i in [0, count); the order of additions is the compiler's.
+template <class Term>
+float sum(std::int64_t count, Term const& term) {
+  float total = 0;
+#pragma omp simd reduction(+ : total)
+  for (std::int64_t i = 0; i < count; ++i)
+    total += term(i);
+  return total;
+}
+
+} // namespace foreplan::cpu

@@ -14,7 +14,7 @@ namespace {
 
 // Rows and columns of a tile: scores (64 KiB), probabilities and the operands of a tile stay in the second-level cache.
 constexpr std::int64_t query_tile = 128;
-constexpr std::int64_t key_tile = 128;
+constexpr std::int64_t key_tile = 256;
 
 // Scratch of one thread, fp32 or bytes.
 class Scratch {
@@ -71,11 +71,11 @@ float advance(Running& running, std::int64_t i, float* scores, std::int64_t visi
   float total = 0;
 #pragma omp simd reduction(+ : total)
   for (std::int64_t k = 0; k < visible; ++k) {
-    scores[k] = exponential(scores[k] * scale - highest);
+    scores[k] = exponential_of_negative(scores[k] * scale - highest);
     total += scores[k];
   }
   std::fill(scores + visible, scores + keys, 0.0F);
-  float const factor = exponential(running.maximum[at] - highest);
+  float const factor = exponential_of_negative(running.maximum[at] - highest);
   running.maximum[at] = highest;
   running.sum[at] = running.sum[at] * factor + total;
   return factor;
@@ -101,7 +101,7 @@ void forward_tile(ForwardTile const& work, Matrix const& q, Matrix const& k, Mat
     for (std::int64_t i = 0; i < count; ++i) {
       float const factor = advance(running, i, row(scores, i), seen(first + i, key, keys), keys, scale);
       put_row(probabilities, i, row(scores, i), keys);
-      if (key > 0)
+      if (key > 0 && factor != 1)
         for (std::int64_t c = 0; c < q.columns; ++c)
           row(context, i)[c] *= factor;
     }

@@ -42,7 +42,7 @@ void loss_sums(Operands reads, Operands writes, KernelContext const& context) {
       for (std::int64_t at = 0; at < width; at += run_length) {
         std::int64_t const count = std::min(run_length, width - at);
         float const* values = load(logits, t * width + at, count, scratch.data());
-        total += sum(count, [values, most](std::int64_t i) { return exponential(values[i] - most); });
+        total += sum(count, [values, most](std::int64_t i) { return exponential_of_negative(values[i] - most); });
       }
       std::int64_t const column = labels[t] - first;
       bool const mine = 0 <= column && column < width;
@@ -79,7 +79,7 @@ void loss_backward(Op const& op, Operands reads, Operands writes, KernelContext 
         float const* values = load(logits, t * width + at, count, in.data());
         float* to = target(writes[0], t * width + at, out.data());
         for (std::int64_t i = 0; i < count; ++i)
-          to[i] = exponential(values[i] - most) * factor;
+          to[i] = exponential_of_negative(values[i] - most) * factor;
         if (at <= column && column < at + count)
           to[column - at] -= scale;
         store(writes[0], t * width + at, count, to);

@@ -36,6 +36,24 @@ inline float exponential(float x) {
   return x < lowest ? 0.0F : (x > highest ? INFINITY : value);
 }
 
+// The same for x <= 0, shorter; relative error below 3e-7.
+inline float exponential_of_negative(float x) {
+  constexpr float lowest = -87.33F;
+  constexpr float shift = 0x1.8p23F;
+  float const shifted = x * 1.44269504F + shift;
+  float const n = shifted - shift;
+  float const r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
+  float p = 1.0F / 720;
+  p = p * r + 1.0F / 120;
+  p = p * r + 1.0F / 24;
+  p = p * r + 1.0F / 6;
+  p = p * r + 0.5F;
+  p = p * r + 1;
+  p = p * r + 1;
+  float const power = std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) + 127) << 23); // 2^n: the last bits
+  return x < lowest ? 0.0F : p * power;
+}
+
 // Absolute error below 3e-7: an odd rational approximation on |x| <= 4, beyond which erf is +-1 to a float's precision
 // (coefficients: Eigen's generic_fast_erf, MPL2).
 inline float error_function(float x) {

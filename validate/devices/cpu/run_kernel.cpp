@@ -1,11 +1,24 @@
 #include "validate/devices/cpu/kernels.hpp"
 
+#include "validate/devices/reference_kernels.hpp"
+
 #include <omp.h>
 
+#include <algorithm>
+
 namespace foreplan {
+namespace {
+
+bool holds_fp16(std::span<Operand const> operands) {
+  return std::ranges::any_of(operands, [](Operand const& operand) { return operand.tensor->dtype == DType::fp16; });
+}
+
+} // namespace
 
 void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand const> writes,
                 KernelContext const& context, int threads) {
+  if (holds_fp16(reads) || holds_fp16(writes)) // oneDNN has no such products for these processors
+    return run_reference_kernel(Storage::as_planned, op, reads, writes, context);
   omp_set_num_threads(threads); // of the calling thread's loops and products
   switch (op.kind) {
     case OpKind::embedding_forward: return cpu::embedding_forward(reads, writes, context);

@@ -44,13 +44,21 @@ void map(Operand const& a, Operand const& b, Operand const& y, Function const& f
   });
 }
 
-// Sum of term(i) for i in [0, count); the order of additions is the compiler's.
+// Sum of term(i) for i in [0, count), as 64 sums side by side: one alone would wait for each of its additions.
 template <class Term>
 float sum(std::int64_t count, Term const& term) {
+  constexpr std::int64_t lanes = 64;
+  std::array<float, lanes> sums{};
+  std::int64_t const whole = count / lanes * lanes;
+  for (std::int64_t i = 0; i < whole; i += lanes)
+    for (std::int64_t lane = 0; lane < lanes; ++lane)
+      sums[static_cast<std::size_t>(lane)] += term(i + lane);
   float total = 0;
-#pragma omp simd reduction(+ : total)
-  for (std::int64_t i = 0; i < count; ++i)
+  for (std::int64_t i = whole; i < count; ++i)
     total += term(i);
+#pragma omp simd reduction(+ : total)
+  for (std::size_t lane = 0; lane < lanes; ++lane)
+    total += sums[lane];
   return total;
 }
 

@@ -62,7 +62,7 @@ void attention_softmax(Op const& op, Operands reads, Operands writes) {
     float total = 0;
 #pragma omp simd reduction(+ : total)
     for (std::int64_t k = 0; k <= query; ++k) {
-      p[k] = exponential(scores[k] * scale - highest);
+      p[k] = exponential_of_negative(scores[k] * scale - highest);
       total += p[k];
     }
     for (std::int64_t k = 0; k <= query; ++k)

@@ -1,5 +1,5 @@
-// Storage of the CPU kernels: bf16, fp16, fp32, int32 and uint8 in memory, all arithmetic in fp32. A kernel works on short runs
-// of elements: fp32 in place, others converted to and from a piece of the first-level cache.
+// Storage of the CPU kernels: bf16, fp32, int32 and uint8 in memory, all arithmetic in fp32. A kernel works on short runs
+// of elements: fp32 in place, bf16 converted to and from a piece of the first-level cache.
 #pragma once
 
 #include "validate/devices/backend.hpp"

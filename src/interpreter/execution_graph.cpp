@@ -17,16 +17,6 @@ StageStorage const& stage_of(Program const& program, std::vector<StageStorage> c
   return stages[static_cast<std::size_t>(coordinate_of(program.plan, Rank(rank)).pp)];
 }
 
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
-  std::vector<Rank> members = group_of(plan, rank, group.axes);
-  if (group.pipeline_ends)
-    std::erase_if(members, [&](Rank member) {
-      int const stage = coordinate_of(plan, member).pp;
-      return stage != 0 && stage != plan.pp - 1;
-    });
-  return members;
-}
-
 // Members of a node still to be filled in; instance -1: not there yet.
 struct Rendezvous {
   std::vector<Member> members;
@@ -87,7 +77,7 @@ private:
   };
 
   Place collective(Group const& group, int rank) {
-    std::vector<Rank> const members = foreplan::members_of(program_.plan, Rank(rank), group);
+    std::vector<Rank> const members = members_of(program_.plan, Rank(rank), group);
     auto const self = std::find(members.begin(), members.end(), Rank(rank));
     if (self == members.end()) // a middle stage in a group of the pipeline's ends: nobody comes
       return {&collectives_[{group, -1 - rank}], 2, 0};

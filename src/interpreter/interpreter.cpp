@@ -3,24 +3,13 @@
 #include "interpreter/data.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
-#include <set>
 #include <span>
 #include <stdexcept>
 
 namespace foreplan {
 namespace {
-
-// Parameters that some norm of the layer multiplies by.
-std::set<std::int32_t> norm_weights(LayerProgram const& layer) {
-  std::set<std::int32_t> indices;
-  for (Op const& op : layer.forward)
-    if (op.kind == OpKind::norm_forward)
-      indices.insert(layer[op.reads[1]].buffer.index);
-  return indices;
-}
 
 std::int64_t product(std::vector<std::int64_t> const& shape) {
   std::int64_t result = 1;
@@ -45,8 +34,8 @@ Interpreter<Scalar>::Interpreter(Program const& program, TrainingParameters cons
     : program_(program), training_(training) {
   for (StageProgram const& stage : program.stages) {
     stages_.push_back(lay_out(program, stage, reuse));
-    find_masters(stages_.size() - 1);
-    find_homes(stages_.size() - 1);
+    masters_.push_back(masters_of(stages_.back()));
+    held_.push_back(held_parameters(program, stage));
   }
   graph_ = make_execution_graph(program, stages_);
   for (int rank = 0; rank < program.plan.world_size(); ++rank) {
@@ -61,47 +50,14 @@ Interpreter<Scalar>::Interpreter(Program const& program, TrainingParameters cons
 }
 
 template <class Scalar>
-void Interpreter<Scalar>::find_masters(std::size_t stage) {
-  StageStorage const& storage = stages_[stage];
-  std::vector<Master>& masters = masters_.emplace_back();
-  for (BoundInstance const& instance : storage.bound) {
-    if (instance.op->kind != OpKind::adam)
-      continue;
-    BoundOperand const* writes = storage.operands.data() + instance.first_operand + instance.reads;
-    BoundOperand const& parameter = writes[3];
-    BufferId const buffer(parameter.tensor->buffer.index);
-    std::int64_t const base = storage.persistent[buffer.index()];
-    masters.push_back({buffer, parameter.address - base, parameter.per_dp_index, parameter.tensor->elements(),
-                       parameter, writes[0], writes[1], writes[2]});
-  }
-}
-
-template <class Scalar>
-void Interpreter<Scalar>::find_homes(std::size_t stage) {
-  std::vector<Home>& homes = homes_.emplace_back();
-  StageProgram const& program = program_.stages[stage];
-  for (std::size_t layer = 0; layer < program.layers.size(); ++layer) {
-    if (program.layers[layer].program < 0)
-      continue;
-    LayerProgram const& kind = program_.layer_programs[static_cast<std::size_t>(program.layers[layer].program)];
-    std::set<std::int32_t> const norms = norm_weights(kind);
-    for (std::size_t i = 0; i < kind.parameters.size(); ++i) {
-      ParameterHome const& home = program.layers[layer].homes[i];
-      homes.push_back({static_cast<int>(layer), &kind.parameters[i], home.parameters, home.offset,
-                       norms.contains(static_cast<std::int32_t>(i))});
-    }
-  }
-}
-
-template <class Scalar>
 void Interpreter<Scalar>::initialise(RankState& rank) {
   StageStorage const& storage = *rank.storage;
   auto const stage = static_cast<std::size_t>(rank.coordinate.pp);
   rank.memory.assign(static_cast<std::size_t>(storage.size), Scalar(0)); // also the padding between parameters
-  for (Home const& home : homes_[stage]) {
-    std::vector<double> const values = initial_shard(training_.seed, *home.parameter, home.layer, home.norm_weight,
+  for (HeldParameter const& held : held_[stage]) {
+    std::vector<double> const values = initial_shard(training_.seed, *held.parameter, held.layer, held.norm_weight,
                                                      rank.coordinate.tp);
-    auto const begin = rank.memory.begin() + storage.persistent[home.parameters.index()] + home.offset;
+    auto const begin = rank.memory.begin() + storage.persistent[held.parameters.index()] + held.offset;
     std::transform(values.begin(), values.end(), begin, [](double value) { return static_cast<Scalar>(value); });
   }
   for (Master const& master : masters_[stage]) {
@@ -233,23 +189,21 @@ typename Interpreter<Scalar>::RankState const& Interpreter<Scalar>::rank_state(i
 }
 
 template <class Scalar>
-std::vector<double> Interpreter<Scalar>::master_of(std::size_t stage, Home const& home, int tp_index,
+std::vector<double> Interpreter<Scalar>::master_of(std::size_t stage, HeldParameter const& held, int tp_index,
                                                    int dp_index) const {
-  std::vector<double> values(static_cast<std::size_t>(home.parameter->elements()),
+  std::vector<double> values(static_cast<std::size_t>(held.parameter->elements()),
                              std::numeric_limits<double>::quiet_NaN());
-  std::int64_t const home_end = home.offset + home.parameter->elements();
   for (Master const& master : masters_[stage]) {
-    if (master.parameters != home.parameters)
+    if (master.parameters != held.parameters)
       continue;
     int const shards = master.per_dp_index == 0 ? 1 : program_.plan.dp;
     for (int shard = 0; shard < shards; ++shard) {
       int const dp = shards == 1 ? dp_index : shard;
       RankState const& rank = rank_state(tp_index, dp, stage);
-      std::int64_t const begin = std::max(home.offset, master.first(dp));
-      std::int64_t const end = std::min(home_end, master.first(dp) + master.count);
-      for (std::int64_t i = begin; i < end; ++i)
-        values[static_cast<std::size_t>(i - home.offset)] = static_cast<double>(
-            rank.memory[static_cast<std::size_t>(master.master.at(dp) + i - master.first(dp))]);
+      MasterPart const part = part_of(held, master, dp);
+      for (std::int64_t i = 0; i < part.count; ++i)
+        values[static_cast<std::size_t>(part.in_parameter + i)] = static_cast<double>(
+            rank.memory[static_cast<std::size_t>(master.master.at(dp) + part.in_master + i)]);
     }
   }
   return values;
@@ -259,12 +213,12 @@ template <class Scalar>
 Weights Interpreter<Scalar>::weights() const {
   Weights weights;
   for (std::size_t stage = 0; stage < stages_.size(); ++stage)
-    for (Home const& home : homes_[stage]) {
-      std::vector<double>& full = weights[{home.layer, home.parameter->name}];
-      full.resize(static_cast<std::size_t>(product(home.parameter->full_shape)));
+    for (HeldParameter const& held : held_[stage]) {
+      std::vector<double>& full = weights[{held.layer, held.parameter->name}];
+      full.resize(static_cast<std::size_t>(product(held.parameter->full_shape)));
       for (int tp_index = 0; tp_index < program_.plan.tp; ++tp_index) {
-        std::vector<double> const shard = master_of(stage, home, tp_index, 0);
-        std::vector<std::int64_t> const positions = positions_in_full(*home.parameter, tp_index);
+        std::vector<double> const shard = master_of(stage, held, tp_index, 0);
+        std::vector<std::int64_t> const positions = positions_in_full(*held.parameter, tp_index);
         for (std::size_t i = 0; i < shard.size(); ++i)
           full[static_cast<std::size_t>(positions[i])] = shard[i];
       }
@@ -282,11 +236,11 @@ double Interpreter<Scalar>::replica_difference() const {
       result = larger_or_nan(result, std::abs(static_cast<double>(last.memory[address]) - loss()));
       std::vector<std::vector<double>> tied; // the homes of the tied matrix, on any stage
       for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-        for (Home const& home : homes_[stage]) {
-          std::vector<double> const values = master_of(stage, home, tp_index, dp_index);
-          bool const cut = home.parameter->placement[Axis::tp].kind == AxisPlacement::Kind::sharded;
-          result = larger_or_nan(result, largest_difference(values, master_of(stage, home, cut ? tp_index : 0, 0)));
-          if (home.parameter->tied)
+        for (HeldParameter const& held : held_[stage]) {
+          std::vector<double> const values = master_of(stage, held, tp_index, dp_index);
+          bool const cut = held.parameter->placement[Axis::tp].kind == AxisPlacement::Kind::sharded;
+          result = larger_or_nan(result, largest_difference(values, master_of(stage, held, cut ? tp_index : 0, 0)));
+          if (held.parameter->tied)
             tied.push_back(values);
         }
         RankState const& rank = rank_state(tp_index, dp_index, stage);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "interpreter/execution_graph.hpp"
+#include "interpreter/held_parameters.hpp"
 #include "interpreter/kernels.hpp"
 #include "interpreter/storage.hpp"
 #include "program/program.hpp"
@@ -54,26 +55,6 @@ private:
     std::vector<Scalar> memory;
     std::vector<Scalar> initial;
   };
-  // What one adam op works on: elements [offset + per_dp_index * dp index, + count) of a flat buffer of parameters.
-  struct Master {
-    BufferId parameters;
-    std::int64_t offset = 0;
-    std::int64_t per_dp_index = 0;
-    std::int64_t count = 0;
-    BoundOperand parameter, master, m, v;
-    [[nodiscard]] std::int64_t first(int dp_index) const { return offset + per_dp_index * dp_index; }
-  };
-  // A parameter's range of a flat buffer.
-  struct Home {
-    int layer = 0;
-    Parameter const* parameter = nullptr;
-    BufferId parameters;
-    std::int64_t offset = 0;
-    bool norm_weight = false;
-  };
-
-  void find_masters(std::size_t stage);
-  void find_homes(std::size_t stage);
   void initialise(RankState& rank);
   void prepare_step(RankState& rank);
   void run_node(std::size_t node);
@@ -82,14 +63,15 @@ private:
   void release(RankState& rank, BoundInstance const& instance);
   [[nodiscard]] View<Scalar> view(RankState& rank, BoundOperand const& operand) const;
   // A parameter's master values as the ranks (tp index, any dp index, stage) hold them; dp replicas from `dp_index`.
-  [[nodiscard]] std::vector<double> master_of(std::size_t stage, Home const& home, int tp_index, int dp_index) const;
+  [[nodiscard]] std::vector<double> master_of(std::size_t stage, HeldParameter const& held, int tp_index,
+                                              int dp_index) const;
   [[nodiscard]] RankState const& rank_state(int tp_index, int dp_index, std::size_t stage) const;
 
   Program const& program_;
   TrainingParameters training_;
   std::vector<StageStorage> stages_;
-  std::vector<std::vector<Master>> masters_; // by stage
-  std::vector<std::vector<Home>> homes_;     // by stage
+  std::vector<std::vector<Master>> masters_;     // by stage
+  std::vector<std::vector<HeldParameter>> held_; // by stage
   ExecutionGraph graph_;
   std::vector<RankState> ranks_;
   std::vector<Scalar> scratch_;

@@ -48,14 +48,16 @@ private:
 };
 
 struct Live {
-  Range range;
+  Range range; // of the buffer itself; the arena's may be longer
   bool released = false;
 };
 
 class Layout {
 public:
-  Layout(Program const& program, StageProgram const& stage, Reuse reuse)
-      : program_(program), stage_(stage), arena_(reuse) {}
+  Layout(Program const& program, StageProgram const& stage, Reuse reuse, StorageUnits const& units)
+      : program_(program), stage_(stage), arena_(reuse) {
+    storage_.units = units;
+  }
 
   StageStorage take() {
     place_persistent();
@@ -73,12 +75,27 @@ private:
     std::int64_t next = 0;
     for (Buffer const& buffer : stage_.buffers) {
       storage_.persistent.push_back(buffer.persistent ? next : -1);
-      next += buffer.persistent ? buffer.elements : 0;
+      if (!buffer.persistent)
+        continue;
+      next += aligned(size_of(buffer));
+      in_use_ += size_of(buffer);
     }
-    std::int64_t const tokens = program_.plan.tokens() * program_.plan.micro_batches();
+    storage_.peak = in_use_;
+    std::int64_t const ids = aligned(ids_of_micro_batch() * program_.plan.micro_batches());
     storage_.tokens = next;
-    storage_.labels = next + tokens;
-    storage_.arena = next + 2 * tokens;
+    storage_.labels = next + ids;
+    storage_.arena = next + 2 * ids;
+  }
+
+  [[nodiscard]] std::int64_t aligned(std::int64_t size) const {
+    std::int64_t const alignment = storage_.units.alignment;
+    return (size + alignment - 1) / alignment * alignment;
+  }
+  [[nodiscard]] std::int64_t size_of(Buffer const& buffer) const {
+    return buffer.elements * storage_.units.of(buffer.dtype);
+  }
+  [[nodiscard]] std::int64_t ids_of_micro_batch() const {
+    return program_.plan.tokens() * storage_.units.of(DType::int32);
   }
 
   void bind(Instance const& instance) {
@@ -94,6 +111,7 @@ private:
       bind_operand(instance, id, false);
     for (TensorId id : op.writes)
       bind_operand(instance, id, true);
+    storage_.peak = std::max(storage_.peak, in_use_);
     for (BufferRef buffer : op.releases)
       release(resolve(program_, stage_, instance, buffer));
     bound.release_count = static_cast<std::int32_t>(storage_.releases.size()) - bound.first_release;
@@ -107,14 +125,15 @@ private:
   BoundOperand operand(Instance const& instance, Tensor const& tensor, bool writes) {
     Access const access = resolve(program_, stage_, instance, tensor, 0);
     Range const range = range_of(access.key, writes);
+    std::int64_t const unit = storage_.units.of(tensor.dtype);
+    std::int64_t const begin = access.begin * unit;
     std::int64_t shift = 0;
     if (access.key.space == Space::stage && program_.plan.dp > 1)
-      shift = resolve(program_, stage_, instance, tensor, 1).begin - access.begin;
+      shift = resolve(program_, stage_, instance, tensor, 1).begin * unit - begin;
     std::int64_t const last = shift * (program_.plan.dp - 1);
-    if (access.begin < 0 || access.begin + last < 0 ||
-        access.end + std::max<std::int64_t>(last, 0) > range.end - range.begin)
+    if (begin < 0 || begin + last < 0 || access.end * unit + std::max<std::int64_t>(last, 0) > range.end - range.begin)
       throw std::runtime_error("tensor '" + tensor.name + "' exceeds its buffer");
-    return {range.begin + access.begin, shift, &tensor};
+    return {range.begin + begin, shift, &tensor};
   }
 
   // The place of a buffer at this point of the issue order. Reading a released buffer finds its old place; reading one
@@ -124,20 +143,21 @@ private:
       return ids(key);
     if (key.space == Space::stage && storage_.persistent[static_cast<std::size_t>(key.index)] >= 0) {
       std::int64_t const address = storage_.persistent[static_cast<std::size_t>(key.index)];
-      return {address, address + stage_.buffers[static_cast<std::size_t>(key.index)].elements};
+      return {address, address + size_of(stage_.buffers[static_cast<std::size_t>(key.index)])};
     }
     auto const [found, is_new] = live_.try_emplace(key);
     Live& live = found->second;
     if (is_new || (live.released && writes)) {
-      std::int64_t const size = buffer_of(program_, stage_, key).elements;
-      std::int64_t const address = storage_.arena + arena_.allocate(size);
+      std::int64_t const size = size_of(buffer_of(program_, stage_, key));
+      std::int64_t const address = storage_.arena + arena_.allocate(aligned(size));
       live = {{address, address + size}, false};
+      in_use_ += size;
     }
     return live.range;
   }
 
   [[nodiscard]] Range ids(BufferKey const& key) const {
-    std::int64_t const count = program_.plan.tokens();
+    std::int64_t const count = ids_of_micro_batch();
     std::int64_t const base = key.space == Space::tokens ? storage_.tokens : storage_.labels;
     return {base + key.micro_batch * count, base + (key.micro_batch + 1) * count};
   }
@@ -147,8 +167,11 @@ private:
     if (found == live_.end() || found->second.released)
       return;
     found->second.released = true;
-    storage_.releases.push_back(found->second.range);
-    arena_.free({found->second.range.begin - storage_.arena, found->second.range.end - storage_.arena});
+    Range const range = found->second.range;
+    in_use_ -= range.end - range.begin;
+    storage_.releases.push_back(range);
+    std::int64_t const begin = range.begin - storage_.arena;
+    arena_.free({begin, begin + aligned(range.end - range.begin)});
   }
 
   // The gaps between the initial tensors of the persistent buffers, and the arena.
@@ -156,7 +179,8 @@ private:
     std::vector<Range> defined;
     for (TensorId id : stage_.initial) {
       BoundOperand const initial = operand(Instance{}, stage_[id], false);
-      defined.push_back({initial.at(dp_index), initial.at(dp_index) + stage_[id].elements()});
+      std::int64_t const size = stage_[id].elements() * storage_.units.of(stage_[id].dtype);
+      defined.push_back({initial.at(dp_index), initial.at(dp_index) + size});
     }
     defined.push_back({storage_.tokens, storage_.arena});
     std::sort(defined.begin(), defined.end(), [](Range a, Range b) { return a.begin < b.begin; });
@@ -175,13 +199,14 @@ private:
   StageProgram const& stage_;
   StageStorage storage_;
   Arena arena_;
+  std::int64_t in_use_ = 0; // by buffers
   std::unordered_map<BufferKey, Live, BufferKeyHash> live_;
 };
 
 } // namespace
 
-StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse) {
-  return Layout(program, stage, reuse).take();
+StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse, StorageUnits const& units) {
+  return Layout(program, stage, reuse, units).take();
 }
 
 } // namespace foreplan

@@ -8,6 +8,7 @@
 #include "program/instances.hpp"
 #include "program/program.hpp"
 
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -19,7 +20,18 @@ struct Range {
   std::int64_t end = 0;
 };
 
-// An instance whose operands and releases are resolved to addresses: elements from the beginning of the rank's memory.
+// In what addresses count. The interpreter's elements are all of one size; a device's have their dtypes.
+struct StorageUnits {
+  std::array<std::int64_t, dtype_count> of_element = [] {
+    std::array<std::int64_t, dtype_count> ones{};
+    ones.fill(1);
+    return ones;
+  }();
+  std::int64_t alignment = 1; // of a buffer's address
+  [[nodiscard]] std::int64_t of(DType dtype) const { return of_element[static_cast<std::size_t>(dtype)]; }
+};
+
+// An instance whose operands and releases are resolved to addresses: units from the beginning of the rank's memory.
 struct BoundOperand {
   std::int64_t address = 0;
   std::int64_t per_dp_index = 0; // added for each unit of the rank's dp index: views of a rank's own shard
@@ -47,6 +59,9 @@ struct StageStorage {
   std::int64_t labels = 0;
   std::int64_t arena = 0;
   std::int64_t size = 0;
+  std::int64_t peak =
+      0; // units that buffers (not the ids) use at most at once; what addresses leave free is not counted
+  StorageUnits units;
   std::vector<std::vector<Range>> undefined; // by dp index: what holds no value when a step begins
 };
 
@@ -57,6 +72,6 @@ enum class Reuse : std::uint8_t {
 };
 
 // Throws std::runtime_error when a tensor exceeds its buffer. Needs no well-formed program otherwise.
-StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse);
+StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse, StorageUnits const& units = {});
 
 } // namespace foreplan

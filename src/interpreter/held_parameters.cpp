@@ -1,0 +1,60 @@
+#include "interpreter/held_parameters.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace foreplan {
+namespace {
+
+// Parameters that some norm of the layer multiplies by.
+std::set<std::int32_t> norm_weights(LayerProgram const& layer) {
+  std::set<std::int32_t> indices;
+  for (Op const& op : layer.forward)
+    if (op.kind == OpKind::norm_forward)
+      indices.insert(layer[op.reads[1]].buffer.index);
+  return indices;
+}
+
+} // namespace
+
+std::vector<HeldParameter> held_parameters(Program const& program, StageProgram const& stage) {
+  std::vector<HeldParameter> held;
+  for (std::size_t layer = 0; layer < stage.layers.size(); ++layer) {
+    if (stage.layers[layer].program < 0)
+      continue;
+    LayerProgram const& kind = program.layer_programs[static_cast<std::size_t>(stage.layers[layer].program)];
+    std::set<std::int32_t> const norms = norm_weights(kind);
+    for (std::size_t i = 0; i < kind.parameters.size(); ++i) {
+      ParameterHome const& home = stage.layers[layer].homes[i];
+      held.push_back({static_cast<int>(layer), &kind.parameters[i], home.parameters, home.offset,
+                      norms.contains(static_cast<std::int32_t>(i))});
+    }
+  }
+  return held;
+}
+
+std::vector<Master> masters_of(StageStorage const& storage) {
+  std::vector<Master> masters;
+  for (BoundInstance const& instance : storage.bound) {
+    if (instance.op->kind != OpKind::adam)
+      continue;
+    BoundOperand const* writes = storage.operands.data() + instance.first_operand + instance.reads;
+    BoundOperand const& parameter = writes[3];
+    BufferId const buffer(parameter.tensor->buffer.index);
+    std::int64_t const base = storage.persistent[buffer.index()];
+    std::int64_t const unit = storage.units.of(parameter.tensor->dtype);
+    masters.push_back({buffer, (parameter.address - base) / unit, parameter.per_dp_index / unit,
+                       parameter.tensor->elements(), parameter, writes[0], writes[1], writes[2]});
+  }
+  return masters;
+}
+
+MasterPart part_of(HeldParameter const& held, Master const& master, int dp_index) {
+  if (master.parameters != held.parameters)
+    return {};
+  std::int64_t const begin = std::max(held.offset, master.first(dp_index));
+  std::int64_t const end = std::min(held.offset + held.parameter->elements(), master.first(dp_index) + master.count);
+  return {begin - held.offset, begin - master.first(dp_index), end - begin};
+}
+
+} // namespace foreplan

@@ -1,0 +1,44 @@
+// Where the parameters of a model lie on the ranks of a stage, and where their fp32 masters, which alone are what training
+// has learnt: initial values go there, and results come from there.
+#pragma once
+
+#include "interpreter/storage.hpp"
+#include "program/program.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace foreplan {
+
+// A parameter of a layer in a flat buffer of the stage.
+struct HeldParameter {
+  int layer = 0;
+  Parameter const* parameter = nullptr;
+  BufferId parameters;
+  std::int64_t offset = 0; // elements
+  bool norm_weight = false;
+};
+
+// What one adam op works on: elements [first, first + count) of a flat buffer of parameters.
+struct Master {
+  BufferId parameters;
+  std::int64_t offset = 0; // elements
+  std::int64_t per_dp_index = 0;
+  std::int64_t count = 0;
+  BoundOperand parameter, master, m, v;
+  [[nodiscard]] std::int64_t first(int dp_index) const { return offset + per_dp_index * dp_index; }
+};
+
+std::vector<HeldParameter> held_parameters(Program const& program, StageProgram const& stage);
+std::vector<Master> masters_of(StageStorage const& storage);
+
+// The part of a parameter that a rank of this dp index holds the master of: `count` elements from `in_parameter` on lie
+// in the master operand from `in_master` on. count <= 0: none.
+struct MasterPart {
+  std::int64_t in_parameter = 0;
+  std::int64_t in_master = 0;
+  std::int64_t count = 0;
+};
+MasterPart part_of(HeldParameter const& held, Master const& master, int dp_index);
+
+} // namespace foreplan

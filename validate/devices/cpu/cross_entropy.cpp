@@ -6,24 +6,42 @@
 
 namespace foreplan::cpu {
 
+namespace {
+
+// Of `lanes` columns side by side; a NaN among the values makes one of the lane.
+constexpr std::int64_t lanes = 64;
+using Maxima = std::array<float, lanes>;
+
+void raise(Maxima& maxima, float const* values, std::int64_t count) {
+  for (std::int64_t lane = 0; lane < count; ++lane) {
+    float& maximum = maxima[static_cast<std::size_t>(lane)];
+    maximum = maximum >= values[lane] || maximum != maximum ? maximum : values[lane];
+  }
+}
+
+} // namespace
+
 void loss_maximum(Operands reads, Operands writes) {
   Operand const& logits = reads[0];
   std::int64_t const width = columns(logits);
   parallel_ranges(rows(logits), 1, [&](std::int64_t begin, std::int64_t end) {
     std::array<float, run_length> scratch;
     for (std::int64_t t = begin; t < end; ++t) {
-      float maximum = -INFINITY;
-      float sum_of_nan = 0; // NaN where a logit is one: comparisons skip them
+      Maxima maxima;
+      maxima.fill(-INFINITY);
       for (std::int64_t at = 0; at < width; at += run_length) {
         std::int64_t const count = std::min(run_length, width - at);
         float const* values = load(logits, t * width + at, count, scratch.data());
-#pragma omp simd reduction(max : maximum) reduction(+ : sum_of_nan)
-        for (std::int64_t i = 0; i < count; ++i) {
-          maximum = values[i] > maximum ? values[i] : maximum;
-          sum_of_nan += values[i] == values[i] ? 0.0F : values[i];
-        }
+        std::int64_t i = 0;
+        for (; i + lanes <= count; i += lanes)
+          raise(maxima, values + i, lanes);
+        raise(maxima, values + i, count - i);
       }
-      fp32(writes[0])[t] = maximum + sum_of_nan;
+      Maxima highest{};
+      highest[0] = -INFINITY;
+      for (float maximum : maxima)
+        raise(highest, &maximum, 1);
+      fp32(writes[0])[t] = highest[0];
     }
   });
 }

@@ -83,4 +83,10 @@ void multiply(Matrix const& a, Matrix const& b, Matrix const& c, bool accumulate
   product.primitive.execute(stream, product.arguments);
 }
 
+std::string product_library() {
+  dnnl_version_t const& version = *dnnl_version();
+  return "oneDNN " + std::to_string(version.major) + "." + std::to_string(version.minor) + "." +
+         std::to_string(version.patch);
+}
+
 } // namespace foreplan::cpu

@@ -5,6 +5,7 @@
 #include "plan/plan.hpp"
 
 #include <cstdint>
+#include <string>
 
 namespace foreplan::cpu {
 
@@ -25,5 +26,7 @@ inline Matrix transpose(Matrix const& matrix) {
 // c = a b, or c += a b. a and b are of one dtype; c is not transposed. On the threads of the rank; on the caller's alone
 // inside a parallel loop.
 void multiply(Matrix const& a, Matrix const& b, Matrix const& c, bool accumulate = false);
+
+std::string product_library(); // "oneDNN 2.6.3"
 
 } // namespace foreplan::cpu

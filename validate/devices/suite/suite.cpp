@@ -3,6 +3,7 @@
 #include "program/amounts.hpp"
 #include "program/compile.hpp"
 #include "validate/devices/clock.hpp"
+#include "validate/devices/cpu/gemm.hpp"
 #include "validate/devices/cpu/transfers.hpp"
 #include "validate/devices/runner.hpp"
 
@@ -11,9 +12,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <tuple>
+
+#include <unistd.h>
 
 namespace foreplan {
 namespace {
@@ -270,6 +274,22 @@ double triad_rate() {
   return 12.0 * elements / seconds;
 }
 
+// Resident memory of this process, bytes.
+double resident() {
+  std::ifstream file("/proc/self/statm");
+  double all = 0, pages = 0;
+  file >> all >> pages;
+  return pages * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+std::string versions() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string const mpi(text, static_cast<std::size_t>(length));
+  return cpu::product_library() + ", " + mpi.substr(0, mpi.find(','));
+}
+
 std::string transfer_rows(Job& job, std::string const& scratch) {
   constexpr std::int64_t bytes = std::int64_t{1} << 26;
   Memory const host = allocate(bytes), device = allocate(bytes);
@@ -286,7 +306,8 @@ std::string transfer_rows(Job& job, std::string const& scratch) {
 
 std::string run_suite(Job& job, int threads, std::string const& scratch) {
   omp_set_num_threads(threads);
-  std::string rows = fmt::format("triad,{}\n", triad_rate());
+  std::string rows = fmt::format("base_memory,{}\nversions,{}\n", resident(), versions());
+  rows += fmt::format("triad,{}\n", triad_rate());
   say(job, "memory bandwidth");
   rows += transfer_rows(job, scratch);
   say(job, "copies and files");

@@ -4,6 +4,8 @@
 //   kernel_gap,SECONDS                               between two ops of a stream
 //   communication_gap,SECONDS                        for each communication that compute waits for, on top
 //   triad|copy|file_read|file_write,RATE             bytes/s of one rank while all do the same
+//   base_memory,BYTES                                of a process that holds no tensors yet
+//   versions,TEXT                                    of the libraries
 //   file,HOW                                         the way that files are read and written
 #pragma once
 

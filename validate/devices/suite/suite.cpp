@@ -11,6 +11,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -67,18 +68,28 @@ Model llama(std::int64_t hidden, std::int64_t vocabulary) {
 }
 
 std::vector<Training> trainings() {
+  struct Tokens {
+    std::int64_t length, sequences;
+    Attention attention;
+    bool is_llama;
+  };
+  constexpr std::array<Tokens, 6> tokens{{{128, 1, Attention::fused, false},
+                                          {256, 2, Attention::unfused, true},
+                                          {512, 1, Attention::fused, true},
+                                          {512, 1, Attention::unfused, false},
+                                          {1024, 1, Attention::fused, true},
+                                          {1024, 2, Attention::fused, false}}};
   std::vector<Training> all;
   for (DType dtype : {DType::bf16, DType::fp32})
     for (std::int64_t hidden : {128, 256, 512, 1024})
-      for (auto const& [s, b] : {std::pair(128, 1), std::pair(256, 2), std::pair(1024, 1), std::pair(1024, 2)}) {
+      for (Tokens const& shape : tokens) {
         Plan plan;
         plan.parameter_dtype = dtype;
-        plan.sequence_length = s;
-        plan.micro_batch = b;
-        plan.global_batch = b;
-        plan.attention = b == 2 && s == 256 ? Attention::unfused : Attention::fused;
-        Model model = (s == 128 || b == 2) ? gpt(hidden, 8 * hidden) : llama(hidden, 16 * hidden);
-        model.dropout = s == 256;
+        plan.sequence_length = shape.length;
+        plan.micro_batch = plan.global_batch = shape.sequences;
+        plan.attention = shape.attention;
+        Model model = shape.is_llama ? llama(hidden, 16 * hidden) : gpt(hidden, 8 * hidden);
+        model.dropout = shape.attention == Attention::unfused;
         all.push_back({std::move(model), plan});
       }
   return all;

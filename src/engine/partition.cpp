@@ -32,9 +32,8 @@ StageCommunication communication_of(Program const& program, StageProgram const& 
     if (layer.program >= 0)
       programs.insert(layer.program);
   for (int index : programs)
-    for (auto const* ops : {&program.layer_programs[static_cast<std::size_t>(index)].forward,
-                            &program.layer_programs[static_cast<std::size_t>(index)].backward})
-      for (Op const& op : *ops)
+    for (SlotKind kind : slot_kinds)
+      for (Op const& op : ops_of(program.layer_programs[static_cast<std::size_t>(index)], kind))
         add(op);
   for (Element const& element : stage.elements)
     if (Op const* op = std::get_if<Op>(&element))

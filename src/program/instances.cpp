@@ -34,12 +34,11 @@ private:
   }
 
   void add_slot(Slot const& slot) {
-    bool const forward = slot.kind == SlotKind::forward;
     for (int i = 0; i < slot.last - slot.first; ++i) {
-      int const layer = forward ? slot.first + i : slot.last - 1 - i;
+      int const layer = layer_of(slot, i);
       auto const program = static_cast<std::size_t>(stage_.layers[static_cast<std::size_t>(layer)].program);
       LayerProgram const& layer_program = program_.layer_programs[program];
-      add_layer(layer_program, forward ? layer_program.forward : layer_program.backward, layer, slot.micro_batch);
+      add_layer(layer_program, ops_of(layer_program, slot.kind), layer, slot.micro_batch);
     }
   }
 

@@ -82,6 +82,30 @@ std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
   return members;
 }
 
+std::string_view to_string(SlotKind kind) {
+  switch (kind) {
+    case SlotKind::forward: return "forward";
+    case SlotKind::backward: return "backward";
+    case SlotKind::weight_gradient: return "weight gradient";
+  }
+  return "?";
+}
+
+char letter(SlotKind kind) { return kind == SlotKind::forward ? 'F' : kind == SlotKind::backward ? 'B' : 'W'; }
+
+std::vector<Op> const& ops_of(LayerProgram const& layer, SlotKind kind) {
+  switch (kind) {
+    case SlotKind::forward: return layer.forward;
+    case SlotKind::backward: return layer.backward;
+    case SlotKind::weight_gradient: break;
+  }
+  return layer.weight_gradient;
+}
+
+std::vector<Op>& ops_of(LayerProgram& layer, SlotKind kind) {
+  return const_cast<std::vector<Op>&>(ops_of(static_cast<LayerProgram const&>(layer), kind));
+}
+
 bool is_collective(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::all_gather || kind == OpKind::reduce_scatter;
 }

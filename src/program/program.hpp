@@ -265,6 +265,18 @@ struct Parameter {
 
 enum class LayerKind : std::uint8_t { embedding, block, head };
 
+// A pass over layers: F, B, or what a schedule splits off from B.
+enum class SlotKind : std::uint8_t {
+  forward,
+  backward,       // input gradients, and weight gradients too unless the plan's schedule splits them off
+  weight_gradient // W
+};
+inline constexpr int slot_kind_count = 3;
+inline constexpr std::array<SlotKind, slot_kind_count> slot_kinds{SlotKind::forward, SlotKind::backward,
+                                                                  SlotKind::weight_gradient};
+std::string_view to_string(SlotKind kind); // "forward"
+char letter(SlotKind kind);                // 'F'
+
 struct LayerProgram {
   std::string name; // "block", "block, full recompute"
   LayerKind kind = LayerKind::block;
@@ -272,18 +284,20 @@ struct LayerProgram {
   std::vector<Buffer> buffers;
   std::vector<Tensor> tensors;
   std::vector<Op> forward;
-  std::vector<Op> backward; // input and weight gradients, in issue order; each op's part says which
+  std::vector<Op> backward;        // input and weight gradients, in issue order; each op's part says which
+  std::vector<Op> weight_gradient; // of a split backward
 
   [[nodiscard]] Tensor const& operator[](TensorId id) const { return tensors[id.index()]; }
   [[nodiscard]] Tensor& operator[](TensorId id) { return tensors[id.index()]; }
 };
 
+std::vector<Op> const& ops_of(LayerProgram const& layer, SlotKind kind);
+std::vector<Op>& ops_of(LayerProgram& layer, SlotKind kind);
+
 // ------------------------------------------------------------------------------------------------------ stage programs
 
-enum class SlotKind : std::uint8_t { forward, backward }; // backward: input and weight gradients
-
-// F or B of layers [first, last) of one chunk and one micro-batch, run on the layers' programs in the order of the pass
-// (ascending for F, descending for B). A pass may cut a slot between layers to put step-level ops there.
+// F, B or W of layers [first, last) of one chunk and one micro-batch, run on the layers' programs in the order of the pass
+// (ascending for F, descending for B and W). A pass may cut a slot between layers to put step-level ops there.
 struct Slot {
   OpId id; // what waits for it waits for its last compute op
   SlotKind kind = SlotKind::forward;
@@ -293,6 +307,11 @@ struct Slot {
   int last = 0;
   friend bool operator==(Slot const&, Slot const&) = default;
 };
+
+// The i-th layer that a slot runs, from 0.
+inline int layer_of(Slot const& slot, int i) {
+  return slot.kind == SlotKind::forward ? slot.first + i : slot.last - 1 - i;
+}
 
 using Element = std::variant<Slot, Op>;
 

@@ -252,8 +252,8 @@ std::vector<std::string> check_rules(Program const& program, StageProgram const&
       used.insert(layer.program);
   for (int index : used) {
     LayerProgram const& layer = program.layer_programs[static_cast<std::size_t>(index)];
-    for (auto const* ops : {&layer.forward, &layer.backward})
-      for (Op const& op : *ops)
+    for (SlotKind kind : slot_kinds)
+      for (Op const& op : ops_of(layer, kind))
         append(rule_findings(program.plan, op, operands_of(layer, op), false));
   }
   for (Element const& element : stage.elements)

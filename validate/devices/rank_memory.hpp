@@ -24,6 +24,7 @@ struct RankMemory {
   StageStorage layout; // in bytes
   MappedBytes bytes;
   std::vector<Operand> operands; // the layout's, at their places on this rank
+  std::vector<Range> undefined;  // what holds no value when a step begins
 
   [[nodiscard]] ElementType type_of(Tensor const& tensor) const { return element_type(storage, tensor.dtype); }
   [[nodiscard]] std::byte* at(std::int64_t address) const { return bytes.get() + address; }

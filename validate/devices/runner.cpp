@@ -114,7 +114,7 @@ void Runner::prepare_step() {
   context_.step = step_;
   write_ids(program_, memory_, options_.training.seed, step_);
   if (options_.poison)
-    for (Range range : memory_.layout.undefined[at(coordinate().dp)])
+    for (Range range : memory_.undefined)
       poison(memory_, range);
   issued_ = 0;
   for (StreamState& stream : streams_)

@@ -31,10 +31,12 @@ void bind(RankMemory& memory) {
 }
 
 // The parameter everywhere; the unrounded values in the part of the master that is this rank's. All else is zero.
-void initialise(Program const& program, RankMemory const& memory, std::uint64_t seed) {
+void initialise(Program const& program, RankMemory const& memory, std::uint64_t seed,
+                std::function<void()> const& progress) {
   StageProgram const& stage = program.stages[static_cast<std::size_t>(memory.coordinate.pp)];
   std::vector<Master> const masters = masters_of(memory.layout);
   for (HeldParameter const& held : held_parameters(program, stage)) {
+    progress();
     std::vector<double> const values = initial_shard(seed, *held.parameter, held.layer, held.norm_weight,
                                                      memory.coordinate.tp);
     ElementType const type = element_type(memory.storage, stage.buffers[held.parameters.index()].dtype);
@@ -62,7 +64,8 @@ StorageUnits units_of(Storage storage) {
   return units;
 }
 
-RankMemory make_rank_memory(Program const& program, Coordinate coordinate, Storage storage, std::uint64_t seed) {
+RankMemory make_rank_memory(Program const& program, Coordinate coordinate, Storage storage, std::uint64_t seed,
+                            std::function<void()> const& progress) {
   RankMemory memory{
       .coordinate = coordinate, .storage = storage, .layout = {}, .bytes = {}, .operands = {}, .undefined = {}};
   StageProgram const& stage = program.stages[static_cast<std::size_t>(coordinate.pp)];
@@ -70,7 +73,7 @@ RankMemory make_rank_memory(Program const& program, Coordinate coordinate, Stora
   memory.bytes = map_bytes(memory.layout.size);
   bind(memory);
   memory.undefined = undefined_ranges(memory.layout, coordinate);
-  initialise(program, memory, seed);
+  initialise(program, memory, seed, progress);
   return memory;
 }
 

@@ -142,13 +142,14 @@ std::string to_text(Program const& program, Run const& run, RunSetup const& setu
                       run.losses.size());
   text += fmt::format("{:>5} {:>6} {:>10} {:>14} {:>12} {:>12} {:>12}\n", "rank", "stage", "kernels", "communication",
                       "peak", "predicted", "pool");
+  bool const as_planned = setup.storage == Storage::as_planned; // the prediction is for the plan's types
   constexpr std::size_t most_rows = 16;
   for (std::size_t rank = 0; rank < std::min(run.ranks.size(), most_rows); ++rank) {
     StreamSeconds const spent = stream_seconds(program, run, rank);
     auto const bytes = [](std::int64_t value) { return to_string(Bytes(static_cast<double>(value))); };
     text += fmt::format("{:>5} {:>6} {:>10} {:>14} {:>12} {:>12} {:>12}\n", rank, stage_of(program, rank).stage.value(),
                         seconds(spent.compute), seconds(spent.communication), bytes(run.ranks[rank].peak),
-                        bytes(run.ranks[rank].predicted_peak), bytes(run.ranks[rank].pool));
+                        as_planned ? bytes(run.ranks[rank].predicted_peak) : "-", bytes(run.ranks[rank].pool));
   }
   if (run.ranks.size() > most_rows)
     text += fmt::format("({} more ranks: --json)\n", run.ranks.size() - most_rows);

@@ -22,6 +22,7 @@ int calibrate_collectives(CalibrateFiles const& files);
 struct MachineOptions {
   int ranks = 0;
   int threads = 0;
+  bool quick = false; // few shapes, bf16 only: seconds, not minutes
   std::string out;
 };
 int calibrate_machine(MachineOptions const& options);

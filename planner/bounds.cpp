@@ -40,7 +40,7 @@ Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
     LayerTimes& layer = kind == LayerKind::embedding ? times.embedding
                         : kind == LayerKind::head    ? times.head
                                                      : times.block;
-    (origin.backward ? layer.backward : layer.forward) = device;
+    (origin.kind == SlotKind::forward ? layer.forward : layer.backward) += device;
   }
   return times;
 }

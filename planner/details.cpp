@@ -23,18 +23,17 @@ Element const& element_of(Simulation const& simulation, Stage stage, std::int32_
 void add_passes(Details& details, Simulation const& simulation, std::size_t class_index) {
   FoldedClass const& folded = simulation.folding.classes[class_index];
   FoldedProgram const& program = simulation.folding.program;
-  std::map<std::tuple<bool, std::int32_t, std::int32_t>, std::size_t> known;
+  std::map<std::tuple<SlotKind, std::int32_t, std::int32_t>, std::size_t> known;
   for (TimelineEntry const& ran : simulation.timeline.classes[class_index]) {
     Slot const* slot = std::get_if<Slot>(&element_of(simulation, folded.stage, folded.uses[at(ran.use)].element));
     Use const& use = program.classes[class_index].uses[at(ran.use)];
     if (slot == nullptr || program.blocks[at(use.block)].items[at(ran.item)].stream != compute_stream)
       continue;
-    bool const backward = slot->kind == SlotKind::backward;
-    auto const [found, is_new] = known.try_emplace({backward, slot->chunk.value(), slot->micro_batch.value()},
+    auto const [found, is_new] = known.try_emplace({slot->kind, slot->chunk.value(), slot->micro_batch.value()},
                                                    details.passes.size());
     if (is_new)
       details.passes.push_back(
-          {folded.stage, backward, slot->chunk, slot->micro_batch, Seconds(ran.start), Seconds(ran.end)});
+          {folded.stage, slot->kind, slot->chunk, slot->micro_batch, Seconds(ran.start), Seconds(ran.end)});
     else
       details.passes[found->second].end = std::max(details.passes[found->second].end, Seconds(ran.end));
   }
@@ -76,8 +75,7 @@ std::vector<MemoryMoment> memory_moments(Program const& program, StageProgram co
       Slot const* slot = std::get_if<Slot>(&element);
       moments.push_back({slot == nullptr
                              ? std::get<Op>(element).name
-                             : fmt::format("{} of micro-batch {}", slot->kind == SlotKind::forward ? "F" : "B",
-                                           slot->micro_batch.value()),
+                             : fmt::format("{} of micro-batch {}", letter(slot->kind), slot->micro_batch.value()),
                          {},
                          0,
                          spans[at(point.element)].start,

@@ -41,8 +41,8 @@ std::string moment_text(StageProgram const& stage, MemoryPeak const& peak) {
   Slot const* slot = std::get_if<Slot>(&element);
   if (slot == nullptr)
     return peak.op;
-  return fmt::format("{} of micro-batch {}, layer {}: {}", slot->kind == SlotKind::forward ? "F" : "B",
-                     slot->micro_batch.value(), peak.layer, peak.op);
+  return fmt::format("{} of micro-batch {}, layer {}: {}", letter(slot->kind), slot->micro_batch.value(), peak.layer,
+                     peak.op);
 }
 
 void add(Breakdown& sum, Breakdown const& part, double weight) {

@@ -103,7 +103,7 @@ private:
   static Op const& op_of(BlockOrigin const& origin, std::size_t item) {
     if (origin.op != nullptr)
       return *origin.op;
-    return (origin.backward ? origin.layer_program->backward : origin.layer_program->forward)[item];
+    return ops_of(*origin.layer_program, origin.kind)[item];
   }
 
   std::int32_t add_ring(Block& block, Item item, Op const& op, Ring const& ring) {
@@ -171,8 +171,9 @@ private:
     if (op.part == Part::step)
       return program_.stages[at(coordinate_of(program_.plan, rank_).pp)][id];
     for (LayerProgram const& layer : program_.layer_programs)
-      for (auto const* ops : {&layer.forward, &layer.backward})
-        if (!ops->empty() && &op >= ops->data() && &op < ops->data() + ops->size())
+      for (SlotKind kind : slot_kinds)
+        if (std::vector<Op> const& ops = ops_of(layer, kind);
+            !ops.empty() && &op >= ops.data() && &op < ops.data() + ops.size())
           return layer[id];
     return program_.layer_programs[0][id];
   }

@@ -88,7 +88,7 @@ void add_compute(Breakdown& result, BlockOrigin const& origin, TimelineEntry con
     result.communicating += (origin.exposed_tp + origin.hidden_tp) * stretch;
     result.overlapped += origin.hidden_tp * stretch;
   } else {
-    std::vector<Op> const& ops = origin.backward ? origin.layer_program->backward : origin.layer_program->forward;
+    std::vector<Op> const& ops = ops_of(*origin.layer_program, origin.kind);
     result.compute[static_cast<std::size_t>(kernel_class(ops[static_cast<std::size_t>(ran.item)].kind))] += taken;
   }
 }

@@ -14,11 +14,20 @@ struct Place {
   std::int32_t entry = -1;
 };
 
-PathPart part_of(Op const& op, bool backward, bool step_level) {
+PathPart part_of(SlotKind kind) {
+  switch (kind) {
+    case SlotKind::forward: return PathPart::forward;
+    case SlotKind::backward: return PathPart::backward;
+    case SlotKind::weight_gradient: break;
+  }
+  return PathPart::weight_gradient;
+}
+
+PathPart part_of(Op const& op, SlotKind kind, bool step_level) {
   if (op.kind == OpKind::send || op.kind == OpKind::receive)
     return PathPart::transfer;
   if (!step_level)
-    return backward ? PathPart::backward : PathPart::forward;
+    return part_of(kind);
   switch (op.kind) {
     case OpKind::zero_fill:
     case OpKind::wait: return PathPart::setup;
@@ -156,14 +165,14 @@ private:
     BlockOrigin const& from = origin(place);
     if (from.op != nullptr)
       return *from.op;
-    return (from.backward ? from.layer_program->backward : from.layer_program->forward)[at(entry(place).item)];
+    return ops_of(*from.layer_program, from.kind)[at(entry(place).item)];
   }
 
   PathPart part(Place place) const {
     BlockOrigin const& from = origin(place);
     if (is_segment(from))
-      return from.backward ? PathPart::backward : PathPart::forward;
-    return part_of(op(place), from.backward, from.op != nullptr);
+      return part_of(from.kind);
+    return part_of(op(place), from.kind, from.op != nullptr);
   }
 
   // Tells slots apart; those of one chunk and micro-batch that a pass has cut are one.
@@ -174,8 +183,8 @@ private:
     Slot const* of = std::get_if<Slot>(&element);
     if (of == nullptr)
       return -1;
-    return (of->micro_batch.value() * program_.plan.chunks + of->chunk.value()) * 2 +
-           (of->kind == SlotKind::backward ? 1 : 0);
+    return (of->micro_batch.value() * program_.plan.chunks + of->chunk.value()) * slot_kind_count +
+           static_cast<std::int32_t>(of->kind);
   }
 
   void note(Place place) {

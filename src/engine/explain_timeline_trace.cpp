@@ -95,8 +95,7 @@ std::string where(Program const& program, FoldedClass const& folded, std::int32_
   Slot const* slot = std::get_if<Slot>(&program.stages[folded.stage.index()].elements[at(origin.element)]);
   if (slot == nullptr)
     return {};
-  std::string text = fmt::format("{} of micro-batch {}", slot->kind == SlotKind::forward ? "forward" : "backward",
-                                 slot->micro_batch.value());
+  std::string text = fmt::format("{} of micro-batch {}", to_string(slot->kind), slot->micro_batch.value());
   if (program.plan.chunks > 1)
     text += fmt::format(", chunk {}", slot->chunk.value());
   return text + fmt::format(", layer {}", origin.layer);
@@ -125,11 +124,10 @@ TraceRank trace_of(Program const& program, Folding const& folding, Timeline cons
     if (origin.op != nullptr)
       describe(kernel, program.plan, *origin.op, stage, folded.representative);
     else if (is_segment(origin))
-      kernel.name = kernel.op = fmt::format("{} layers", origin.backward ? "backward" : "forward");
+      kernel.name = kernel.op = fmt::format("{} layers", to_string(origin.kind));
     else
-      describe(kernel, program.plan,
-               (origin.backward ? origin.layer_program->backward : origin.layer_program->forward)[at(ran.item)],
-               *origin.layer_program, folded.representative);
+      describe(kernel, program.plan, ops_of(*origin.layer_program, origin.kind)[at(ran.item)], *origin.layer_program,
+               folded.representative);
     if (kernel.end > kernel.start) // waits and groups of one run nothing
       trace.kernels.push_back(std::move(kernel));
   }

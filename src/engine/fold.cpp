@@ -213,13 +213,12 @@ private:
   }
 
   void add_slot(Slot const& slot, std::int32_t element, bool as_segment) {
-    bool const backward = slot.kind == SlotKind::backward;
     if (as_segment) {
-      add_use(segment_block(slot), {element, backward ? slot.last - 1 : slot.first});
+      add_use(segment_block(slot), {element, layer_of(slot, 0)});
     } else {
       for (int i = 0; i < slot.last - slot.first; ++i) {
-        int const layer = backward ? slot.last - 1 - i : slot.first + i;
-        add_use(layer_block(stage_->layers[at(layer)].program, backward), {element, layer});
+        int const layer = layer_of(slot, i);
+        add_use(layer_block(stage_->layers[at(layer)].program, slot.kind), {element, layer});
       }
     }
     use_of_[slot.id.index()] = last_use();
@@ -248,12 +247,12 @@ private:
     return block;
   }
 
-  std::int32_t layer_block(int program, bool backward) {
-    auto const [found, is_new] = layer_blocks_.try_emplace({program, backward}, -1);
+  std::int32_t layer_block(int program, SlotKind kind) {
+    auto const [found, is_new] = layer_blocks_.try_emplace({program, kind}, -1);
     if (!is_new)
       return found->second;
     LayerProgram const& layer = program_.layer_programs[at(program)];
-    std::vector<Op> const& ops = backward ? layer.backward : layer.forward;
+    std::vector<Op> const& ops = ops_of(layer, kind);
     Block block;
     for (Op const& op : ops) {
       Item item = item_of(op, operands_of(layer, op));
@@ -261,7 +260,7 @@ private:
         item.waits.push_back(wait == entry ? wait_for_entry : position_of(ops, wait));
       block.items.push_back(std::move(item));
     }
-    return found->second = add_block(std::move(block), {.layer_program = &layer, .backward = backward});
+    return found->second = add_block(std::move(block), {.layer_program = &layer, .kind = kind});
   }
 
   static std::int32_t position_of(std::vector<Op> const& ops, OpId id) {
@@ -306,24 +305,23 @@ private:
 
   // ----------------------------------------------------------------------------------------------------------- segments
 
-  Segment const& segment_of_layer(int program, bool backward) {
-    auto const [found, is_new] = segments_.try_emplace({program, backward});
+  Segment const& segment_of_layer(int program, SlotKind kind) {
+    auto const [found, is_new] = segments_.try_emplace({program, kind});
     if (is_new) {
-      auto const block = at(layer_block(program, backward));
+      auto const block = at(layer_block(program, kind));
       found->second = segment_of(result_.program, result_.program.blocks[block], result_.blocks[block]);
     }
     return found->second;
   }
 
   std::int32_t segment_block(Slot const& slot) {
-    bool const backward = slot.kind == SlotKind::backward;
-    auto const [found, is_new] = segment_blocks_.try_emplace({slot.first, slot.last, backward}, -1);
+    auto const [found, is_new] = segment_blocks_.try_emplace({slot.first, slot.last, slot.kind}, -1);
     if (!is_new)
       return found->second;
     Segment whole;
     for (int i = 0; i < slot.last - slot.first; ++i) {
-      int const layer = backward ? slot.last - 1 - i : slot.first + i;
-      Segment const& part = segment_of_layer(stage_->layers[at(layer)].program, backward);
+      int const layer = layer_of(slot, i);
+      Segment const& part = segment_of_layer(stage_->layers[at(layer)].program, slot.kind);
       whole = i == 0 ? part : compose(whole, part);
     }
     Demand demand;
@@ -338,9 +336,8 @@ private:
     item.stream = compute_stream;
     item.demand = static_cast<std::int32_t>(result_.program.demands.size());
     result_.program.demands.push_back(std::move(demand));
-    int const first = backward ? slot.last - 1 : slot.first;
-    BlockOrigin origin{.layer_program = &program_.layer_programs[at(stage_->layers[at(first)].program)],
-                       .backward = backward,
+    BlockOrigin origin{.layer_program = &program_.layer_programs[at(stage_->layers[at(layer_of(slot, 0))].program)],
+                       .kind = slot.kind,
                        .op = nullptr,
                        .compute = whole.compute,
                        .exposed_tp = whole.exposed_tp,
@@ -362,9 +359,9 @@ private:
   std::int32_t representative_ = 0;
   double speed_ = 1;
   std::vector<std::int32_t> use_of_; // by OpId: its last use
-  std::map<std::pair<int, bool>, std::int32_t> layer_blocks_;
-  std::map<std::pair<int, bool>, Segment> segments_;
-  std::map<std::tuple<int, int, bool>, std::int32_t> segment_blocks_;
+  std::map<std::pair<int, SlotKind>, std::int32_t> layer_blocks_;
+  std::map<std::pair<int, SlotKind>, Segment> segments_;
+  std::map<std::tuple<int, int, SlotKind>, std::int32_t> segment_blocks_;
   std::vector<std::pair<Op const*, std::int32_t>> op_blocks_;
 };
 

@@ -19,10 +19,10 @@ struct FoldOptions {
   bool interference = true; // without: SM and memory-bandwidth shares are nought
 };
 
-// What a block was made from: one direction of a layer program, a run of layers taken as one segment, or a step-level op.
+// What a block was made from: one pass of a layer program, a run of layers taken as one segment, or a step-level op.
 struct BlockOrigin {
   LayerProgram const* layer_program = nullptr;
-  bool backward = false;
+  SlotKind kind = SlotKind::forward;
   Op const* op = nullptr;
   // Of a segment: where its device time goes when nothing else runs.
   std::array<Seconds, 4> compute{}; // by KernelClass

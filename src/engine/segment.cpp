@@ -57,7 +57,7 @@ Segment segment_of(FoldedProgram const& program, Block const& block, BlockOrigin
   Timeline const timeline = run_fast(single);
   segment.device = timeline.step;
 
-  std::vector<Op> const& ops = origin.backward ? origin.layer_program->backward : origin.layer_program->forward;
+  std::vector<Op> const& ops = ops_of(*origin.layer_program, origin.kind);
   Seconds transfers;
   for (TimelineEntry const& ran : timeline.classes[0]) {
     auto const index = static_cast<std::size_t>(ran.item);

@@ -86,8 +86,9 @@ private:
   }
 
   Place transfer(Op const& op, int rank) {
-    Coordinate const at = coordinate_of(program_.plan, Rank(rank));
-    return {&transfers_[{op.channel, at.tp, at.dp}], 2, op.kind == OpKind::send ? 0U : 1U};
+    Coordinate on_first_stage = coordinate_of(program_.plan, Rank(rank));
+    on_first_stage.pp = 0;
+    return {&transfers_[{op.channel, rank_at(program_.plan, on_first_stage)}], 2, op.kind == OpKind::send ? 0U : 1U};
   }
 
   static void meet(Place place, std::size_t occasion, OpKind kind, Member member) {
@@ -167,7 +168,7 @@ private:
   std::vector<std::vector<std::int32_t>> node_of_; // by rank and instance
   std::vector<std::pair<std::int32_t, std::int32_t>> edges_;
   std::map<std::pair<Group, std::int32_t>, Meetings> collectives_; // by group and its first rank
-  std::map<std::tuple<Channel, int, int>, Meetings> transfers_;    // by channel, tp index and dp index
+  std::map<std::pair<Channel, Rank>, Meetings> transfers_;         // by channel and its ranks' like on the first stage
 };
 
 bool is_delayed(Program const& program, std::vector<StageStorage> const& stages, std::span<Member const> members,

@@ -42,19 +42,17 @@ std::vector<Master> masters_of(StageStorage const& storage) {
     BoundOperand const& parameter = writes[3];
     BufferId const buffer(parameter.tensor->buffer.index);
     std::int64_t const base = storage.persistent[buffer.index()];
-    std::int64_t const unit = storage.units.of(parameter.tensor->dtype);
-    masters.push_back({buffer, (parameter.address - base) / unit, parameter.per_dp_index / unit,
-                       parameter.tensor->elements(), parameter, writes[0], writes[1], writes[2]});
+    masters.push_back({buffer, base, parameter.tensor->elements(), parameter, writes[0], writes[1], writes[2]});
   }
   return masters;
 }
 
-MasterPart part_of(HeldParameter const& held, Master const& master, int dp_index) {
+MasterPart part_of(HeldParameter const& held, Master const& master, Coordinate const& at) {
   if (master.parameters != held.parameters)
     return {};
-  std::int64_t const begin = std::max(held.offset, master.first(dp_index));
-  std::int64_t const end = std::min(held.offset + held.parameter->elements(), master.first(dp_index) + master.count);
-  return {begin - held.offset, begin - master.first(dp_index), end - begin};
+  std::int64_t const begin = std::max(held.offset, master.first(at));
+  std::int64_t const end = std::min(held.offset + held.parameter->elements(), master.first(at) + master.count);
+  return {begin - held.offset, begin - master.first(at), end - begin};
 }
 
 } // namespace foreplan

@@ -19,26 +19,25 @@ struct HeldParameter {
   bool norm_weight = false;
 };
 
-// What one adam op works on: elements [first, first + count) of a flat buffer of parameters.
+// What one adam op works on: a rank's elements [first, + count) of a bucket of parameters.
 struct Master {
   BufferId parameters;
-  std::int64_t offset = 0; // elements
-  std::int64_t per_dp_index = 0;
+  std::int64_t base = 0; // address of the bucket's first element, were it whole
   std::int64_t count = 0;
   BoundOperand parameter, master, m, v;
-  [[nodiscard]] std::int64_t first(int dp_index) const { return offset + per_dp_index * dp_index; }
+  [[nodiscard]] std::int64_t first(Coordinate const& at) const { return (parameter.on(at) - base) / parameter.unit; }
 };
 
 std::vector<HeldParameter> held_parameters(Program const& program, StageProgram const& stage);
 std::vector<Master> masters_of(StageStorage const& storage);
 
-// The part of a parameter that a rank of this dp index holds the master of: `count` elements from `in_parameter` on lie
+// The part of a parameter that the rank at `at` holds the master of: `count` elements from `in_parameter` on lie
 // in the master operand from `in_master` on. count <= 0: none.
 struct MasterPart {
   std::int64_t in_parameter = 0;
   std::int64_t in_master = 0;
   std::int64_t count = 0;
 };
-MasterPart part_of(HeldParameter const& held, Master const& master, int dp_index);
+MasterPart part_of(HeldParameter const& held, Master const& master, Coordinate const& at);
 
 } // namespace foreplan

@@ -54,7 +54,9 @@ private:
     KernelContext context;
     std::vector<Scalar> memory;
     std::vector<Scalar> initial;
+    std::vector<Range> undefined; // when a step begins
   };
+
   void initialise(RankState& rank);
   void prepare_step(RankState& rank);
   void run_node(std::size_t node);
@@ -62,10 +64,9 @@ private:
   void run_together(std::span<ExecutionGraph::Member const> members, Op const& op);
   void release(RankState& rank, BoundInstance const& instance);
   [[nodiscard]] View<Scalar> view(RankState& rank, BoundOperand const& operand) const;
-  // A parameter's master values as the ranks (tp index, any dp index, stage) hold them; dp replicas from `dp_index`.
-  [[nodiscard]] std::vector<double> master_of(std::size_t stage, HeldParameter const& held, int tp_index,
-                                              int dp_index) const;
-  [[nodiscard]] RankState const& rank_state(int tp_index, int dp_index, std::size_t stage) const;
+  // A parameter's master values as the rank at `at` and those with which it shares them out hold them.
+  [[nodiscard]] std::vector<double> master_of(HeldParameter const& held, Coordinate const& at) const;
+  [[nodiscard]] RankState const& rank_state(Coordinate const& at) const;
 
   Program const& program_;
   TrainingParameters training_;

@@ -34,12 +34,11 @@ private:
   }
 
   void add_slot(Slot const& slot) {
-    bool const forward = slot.kind == SlotKind::forward;
     for (int i = 0; i < slot.last - slot.first; ++i) {
-      int const layer = forward ? slot.first + i : slot.last - 1 - i;
+      int const layer = layer_of(slot, i);
       auto const program = static_cast<std::size_t>(stage_.layers[static_cast<std::size_t>(layer)].program);
       LayerProgram const& layer_program = program_.layer_programs[program];
-      add_layer(layer_program, forward ? layer_program.forward : layer_program.backward, layer, slot.micro_batch);
+      add_layer(layer_program, ops_of(layer_program, slot.kind), layer, slot.micro_batch);
     }
   }
 
@@ -116,8 +115,8 @@ BufferKey resolve(Program const& program, StageProgram const& stage, Instance co
 }
 
 Access resolve(Program const& program, StageProgram const& stage, Instance const& instance, Tensor const& tensor,
-               int dp_index) {
-  Access access{resolve(program, stage, instance, tensor.buffer), tensor.offset + tensor.dp_stride * dp_index, 0};
+               Coordinate const& at) {
+  Access access{resolve(program, stage, instance, tensor.buffer), tensor.offset_on(at), 0};
   if (tensor.buffer.scope == BufferRef::Scope::parameter || tensor.buffer.scope == BufferRef::Scope::gradient)
     access.begin += stage.layers[static_cast<std::size_t>(instance.layer)]
                         .homes[static_cast<std::size_t>(tensor.buffer.index)]
@@ -147,16 +146,6 @@ Buffer buffer_of(Program const& program, StageProgram const& stage, BufferKey co
     case Space::labels: return {"ids", Category::scratch, DType::int32, plan.tokens(), true};
   }
   return {};
-}
-
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
-  std::vector<Rank> members = group_of(plan, rank, group.axes);
-  if (group.pipeline_ends)
-    std::erase_if(members, [&](Rank member) {
-      int const stage = coordinate_of(plan, member).pp;
-      return stage != 0 && stage != plan.pp - 1;
-    });
-  return members;
 }
 
 } // namespace foreplan

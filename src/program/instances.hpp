@@ -41,9 +41,9 @@ struct Access {
   std::int64_t end = 0;
 };
 
-// The storage that a tensor of this instance refers to on a rank of this dp index.
+// The storage that a tensor of this instance refers to on the rank at `at`.
 Access resolve(Program const& program, StageProgram const& stage, Instance const& instance, Tensor const& tensor,
-               int dp_index);
+               Coordinate const& at);
 // The same for a release.
 BufferKey resolve(Program const& program, StageProgram const& stage, Instance const& instance, BufferRef buffer);
 
@@ -51,9 +51,5 @@ Tensor const& tensor_of(StageProgram const& stage, Instance const& instance, Ten
 
 // Bytes and category of the buffer behind a key, and whether it is persistent.
 Buffer buffer_of(Program const& program, StageProgram const& stage, BufferKey const& key);
-
-// The ranks that run a collective of this group together with `rank`, ascending. A rank that has no part in it (a middle
-// stage, in a group of the pipeline's ends) is not among them.
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group);
 
 } // namespace foreplan

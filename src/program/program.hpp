@@ -39,6 +39,8 @@ struct Placement {
   AxisPlacement const& operator[](Axis axis) const { return along[static_cast<std::size_t>(axis)]; }
   friend bool operator==(Placement const&, Placement const&) = default;
 };
+// The same, but placed as said along these axes.
+Placement placed(Placement placement, AxisSet axes, AxisPlacement along);
 std::string to_string(Placement const& placement); // "tp shard 0, dp partial sum"
 
 // ---------------------------------------------------------------------------------------------------- buffers, tensors
@@ -47,14 +49,21 @@ enum class Category : std::uint8_t { parameters, gradients, optimizer, activatio
 inline constexpr int category_count = 7;
 std::string_view to_string(Category category);
 
-// Storage. Persistent buffers live for the whole run; the others exist once per use (layer, micro-batch): from the
-// issue of their first writer to the op that releases them.
+// Which memory of a rank: its accelerator's, its share of the node's, or of the node's disks.
+enum class MemoryTier : std::uint8_t { device, host, disk };
+inline constexpr int memory_tier_count = 3;
+std::string_view to_string(MemoryTier tier);
+
+// Storage. Persistent buffers live for the whole run; the others from the issue of a first writer to the op that releases
+// them: once per (layer, micro-batch) those of layer programs, any number of times in a step those of stages (a gathered
+// weight lives once per gather).
 struct Buffer {
   std::string name;
   Category category = Category::scratch;
   DType dtype = DType::fp32;
   std::int64_t elements = 0;
   bool persistent = false;
+  MemoryTier tier = MemoryTier::device;
 };
 
 // Where a tensor's storage is found. A layer program's references are resolved per (layer, micro-batch):
@@ -82,8 +91,8 @@ struct BufferRef {
 struct Tensor {
   std::string name;
   BufferRef buffer;
-  std::int64_t offset = 0;    // elements from the buffer's beginning
-  std::int64_t dp_stride = 0; // added to the offset once for each step of the rank's dp index: the rank's own shard
+  std::int64_t offset = 0;                       // elements from the buffer's beginning
+  std::array<std::int64_t, axis_count> stride{}; // added to the offset for each step of the rank's index: its own shard
   std::vector<std::int64_t> shape;
   DType dtype = DType::bf16;
   Placement placement{};
@@ -98,6 +107,14 @@ struct Tensor {
       product *= size;
     return product;
   }
+  [[nodiscard]] bool is_own_shard() const { return stride != std::array<std::int64_t, axis_count>{}; }
+  // Where it begins in its buffer on the rank at `at`.
+  [[nodiscard]] std::int64_t offset_on(Coordinate const& at) const {
+    std::int64_t result = offset;
+    for (Axis axis : all_axes)
+      result += stride[static_cast<std::size_t>(axis)] * at.along(axis);
+    return result;
+  }
 };
 
 // ---------------------------------------------------------------------------------------------------------------- ops
@@ -106,13 +123,20 @@ struct Tensor {
 enum class Stream : std::uint8_t {
   compute,
   tp,
+  cp,
   dp,
+  replica,
+  copy_down, // device to host
+  copy_up,
+  host, // computation by the CPU
+  disk_read,
+  disk_write,
   send_activation,
   receive_activation,
   send_gradient,
   receive_gradient
 };
-inline constexpr int stream_count = 7;
+inline constexpr int stream_count = 14;
 std::string_view to_string(Stream stream);
 
 // The kinds of ops. reads -> writes are positional; "rw" tensors stand in both lists. Exact semantics: op_kinds.md in
@@ -176,6 +200,9 @@ struct Group {
   friend auto operator<=>(Group const&, Group const&) = default;
 };
 
+// Ascending; a middle stage is no member of a group of the pipeline's ends.
+std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group);
+
 // A one-way connection between the ranks of equal tp and dp index of two stages; transfers on it match in order.
 struct Channel {
   enum class What : std::uint8_t { activation, gradient };
@@ -238,6 +265,18 @@ struct Parameter {
 
 enum class LayerKind : std::uint8_t { embedding, block, head };
 
+// A pass over layers: F, B, or what a schedule splits off from B.
+enum class SlotKind : std::uint8_t {
+  forward,
+  backward,       // input gradients, and weight gradients too unless the plan's schedule splits them off
+  weight_gradient // W
+};
+inline constexpr int slot_kind_count = 3;
+inline constexpr std::array<SlotKind, slot_kind_count> slot_kinds{SlotKind::forward, SlotKind::backward,
+                                                                  SlotKind::weight_gradient};
+std::string_view to_string(SlotKind kind); // "forward"
+char letter(SlotKind kind);                // 'F'
+
 struct LayerProgram {
   std::string name; // "block", "block, full recompute"
   LayerKind kind = LayerKind::block;
@@ -245,18 +284,20 @@ struct LayerProgram {
   std::vector<Buffer> buffers;
   std::vector<Tensor> tensors;
   std::vector<Op> forward;
-  std::vector<Op> backward; // input and weight gradients, in issue order; each op's part says which
+  std::vector<Op> backward;        // input and weight gradients, in issue order; each op's part says which
+  std::vector<Op> weight_gradient; // of a split backward
 
   [[nodiscard]] Tensor const& operator[](TensorId id) const { return tensors[id.index()]; }
   [[nodiscard]] Tensor& operator[](TensorId id) { return tensors[id.index()]; }
 };
 
+std::vector<Op> const& ops_of(LayerProgram const& layer, SlotKind kind);
+std::vector<Op>& ops_of(LayerProgram& layer, SlotKind kind);
+
 // ------------------------------------------------------------------------------------------------------ stage programs
 
-enum class SlotKind : std::uint8_t { forward, backward }; // backward: input and weight gradients
-
-// F or B of layers [first, last) of one chunk and one micro-batch, run on the layers' programs in the order of the pass
-// (ascending for F, descending for B). A pass may cut a slot between layers to put step-level ops there.
+// F, B or W of layers [first, last) of one chunk and one micro-batch, run on the layers' programs in the order of the pass
+// (ascending for F, descending for B and W). A pass may cut a slot between layers to put step-level ops there.
 struct Slot {
   OpId id; // what waits for it waits for its last compute op
   SlotKind kind = SlotKind::forward;
@@ -266,6 +307,11 @@ struct Slot {
   int last = 0;
   friend bool operator==(Slot const&, Slot const&) = default;
 };
+
+// The i-th layer that a slot runs, from 0.
+inline int layer_of(Slot const& slot, int i) {
+  return slot.kind == SlotKind::forward ? slot.first + i : slot.last - 1 - i;
+}
 
 using Element = std::variant<Slot, Op>;
 

@@ -163,13 +163,19 @@ private:
   }
 
   bool touches_new_temporary(Node const& node) const {
-    return std::any_of(node.writes.begin(), node.writes.end(),
-                       [&](Range const& write) { return write.temporary && !uses_.contains(write.storage); });
+    return std::any_of(node.writes.begin(), node.writes.end(), [&](Range const& write) {
+      return write.temporary && (!uses_.contains(write.storage) || released_.contains(write.storage));
+    });
   }
 
   void record(Node const& node, std::int32_t position) {
     anything_released_ = anything_released_ || node.releases_inside || !node.releases.empty();
+    for (Storage const& storage : node.releases) {
+      uses_[storage] = {{0, INT64_MAX, position, true}}; // it followed all uses; what lives there next follows it
+      released_.insert(storage);
+    }
     for (Range const& write : node.writes) {
+      released_.erase(write.storage);
       auto& uses = uses_[write.storage];
       std::erase_if(uses, [&](Use const& use) { return write.begin <= use.begin && use.end <= write.end; });
       uses.push_back({write.begin, write.end, position, true});
@@ -191,6 +197,7 @@ private:
   std::array<std::int32_t, stream_count> tail_ = filled_with_minus_one();
   std::array<std::int32_t, stream_count> count_{};
   std::map<Storage, std::vector<Use>> uses_;
+  std::set<Storage> released_; // and not in use again
 
   static std::array<std::int32_t, stream_count> filled_with_minus_one() {
     std::array<std::int32_t, stream_count> array;
@@ -203,8 +210,8 @@ private:
 
 std::int32_t next_id(LayerProgram const& layer) {
   std::int32_t next = 0;
-  for (auto const* ops : {&layer.forward, &layer.backward})
-    for (Op const& op : *ops)
+  for (SlotKind kind : slot_kinds)
+    for (Op const& op : ops_of(layer, kind))
       next = std::max(next, op.id.value() + 1);
   return next;
 }
@@ -234,7 +241,7 @@ Node node_of(LayerProgram const& layer, Op const& op) {
   return node;
 }
 
-// The buffers whose life ends inside this layer's backward if it uses them, else inside its forward.
+// The buffers whose life ends inside the last of this layer's passes that uses them.
 bool is_released_here(BufferRef buffer) {
   using Scope = BufferRef::Scope;
   return buffer.scope == Scope::local || buffer.scope == Scope::input || buffer.scope == Scope::output_gradient;
@@ -282,7 +289,7 @@ Order add_waits(LayerProgram const& layer, std::vector<Op>& ops) {
   };
   for (Op& op : ops)
     add(op, node_of(layer, op));
-  if (!order.compute_follows_all()) {
+  if (!ops.empty() && !order.compute_follows_all()) {
     Op join;
     join.id = OpId(next_id(layer));
     join.name = "join";
@@ -343,8 +350,9 @@ Node node_of(Slot const& slot, std::vector<LayerStorage> const& layers, int laye
   bool const forward = slot.kind == SlotKind::forward;
   for (int layer = slot.first; layer < slot.last; ++layer) {
     LayerStorage const& storage = layers[static_cast<std::size_t>(layer)];
-    for (std::int32_t buffer : storage.parameters)
-      node.reads.push_back(whole(Scope::stage, buffer));
+    if (slot.kind != SlotKind::weight_gradient)
+      for (std::int32_t buffer : storage.parameters)
+        node.reads.push_back(whole(Scope::stage, buffer));
     if (!forward)
       for (std::int32_t buffer : storage.gradients)
         node.writes.push_back(whole(Scope::stage, buffer));
@@ -356,7 +364,7 @@ Node node_of(Slot const& slot, std::vector<LayerStorage> const& layers, int laye
   std::int32_t const to = forward ? slot.last : slot.first;
   if (from > 0 && from < layer_count)
     node.reads.push_back(whole(kind, from, j));
-  if (to > 0 && to < layer_count)
+  if (to > 0 && to < layer_count && slot.kind != SlotKind::weight_gradient)
     node.writes.push_back(whole(kind, to, j));
   return node;
 }
@@ -373,7 +381,7 @@ Node node_of(StageProgram const& stage, Op const& op) {
   auto range = [&](TensorId id) {
     Tensor const& tensor = stage[id];
     // Which shard is a rank's own differs: a shard stands for the whole.
-    bool const own_shard = tensor.dp_stride != 0;
+    bool const own_shard = tensor.is_own_shard();
     bool const persistent = tensor.buffer.scope == Scope::stage &&
                             stage.buffers[static_cast<std::size_t>(tensor.buffer.index)].persistent;
     return Range{storage(tensor.buffer), own_shard ? 0 : tensor.offset,
@@ -393,18 +401,19 @@ Node node_of(StageProgram const& stage, Op const& op) {
 } // namespace
 
 void synchronize(LayerProgram& layer) {
-  for (auto* ops : {&layer.forward, &layer.backward})
-    for (Op& op : *ops)
+  for (SlotKind kind : slot_kinds)
+    for (Op& op : ops_of(layer, kind))
       op.releases.clear();
-  Order const forward = add_waits(layer, layer.forward);
-  Order const backward = add_waits(layer, layer.backward);
-  std::set<BufferRef> const in_backward = buffers_used(layer, layer.backward);
-  std::set<BufferRef> only_forward;
-  for (BufferRef buffer : buffers_used(layer, layer.forward))
-    if (!in_backward.contains(buffer))
-      only_forward.insert(buffer);
-  add_releases(layer, layer.forward, forward, only_forward);
-  add_releases(layer, layer.backward, backward, in_backward);
+  std::set<BufferRef> used_later;
+  for (auto kind = slot_kinds.rbegin(); kind != slot_kinds.rend(); ++kind) {
+    std::vector<Op>& ops = ops_of(layer, *kind);
+    Order const order = add_waits(layer, ops);
+    std::set<BufferRef> last_used;
+    for (BufferRef buffer : buffers_used(layer, ops))
+      if (used_later.insert(buffer).second)
+        last_used.insert(buffer);
+    add_releases(layer, ops, order, last_used);
+  }
 }
 
 void synchronize(Program const& program, StageProgram& stage) {

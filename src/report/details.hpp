@@ -13,10 +13,10 @@
 
 namespace foreplan {
 
-// One F or B on the compute stream of a stage's slowest rank, from its first kernel's start to its last one's end.
+// One F, B or W on the compute stream of a stage's slowest rank, from its first kernel's start to its last one's end.
 struct PassSpan {
   Stage stage;
-  bool backward = false;
+  SlotKind kind = SlotKind::forward;
   Chunk chunk;
   MicroBatch micro_batch;
   Seconds start;

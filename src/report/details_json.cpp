@@ -29,7 +29,7 @@ nlohmann::ordered_json to_json(Details const& details) {
   Json passes = Json::array(), memory = Json::array(), ranks = Json::array();
   for (PassSpan const& pass : details.passes)
     passes.push_back({{"stage", pass.stage.value()},
-                      {"kind", pass.backward ? "B" : "F"},
+                      {"kind", std::string(1, letter(pass.kind))},
                       {"chunk", pass.chunk.value()},
                       {"micro_batch", pass.micro_batch.value()},
                       {"start_s", pass.start.value()},

@@ -24,17 +24,16 @@ Flops flops_of(StageProgram const& stage, Slot const& slot, std::vector<Flops> c
 } // namespace
 
 Flops executed_flops(Program const& program) {
-  std::vector<Flops> forward, backward;
-  for (LayerProgram const& layer : program.layer_programs) {
-    forward.push_back(flops_of(layer, layer.forward));
-    backward.push_back(flops_of(layer, layer.backward));
-  }
+  std::array<std::vector<Flops>, slot_kind_count> by_kind; // and layer program
+  for (SlotKind kind : slot_kinds)
+    for (LayerProgram const& layer : program.layer_programs)
+      by_kind[static_cast<std::size_t>(kind)].push_back(flops_of(layer, ops_of(layer, kind)));
   Flops sum;
   for (StageProgram const& stage : program.stages)
     for (Element const& element : stage.elements)
       if (Slot const* slot = std::get_if<Slot>(&element))
-        sum += flops_of(stage, *slot, slot->kind == SlotKind::forward ? forward : backward);
-  return sum * (program.plan.tp * program.plan.dp);
+        sum += flops_of(stage, *slot, by_kind[static_cast<std::size_t>(slot->kind)]);
+  return sum * (program.plan.tp * program.plan.cp * program.plan.dp);
 }
 
 } // namespace foreplan

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <utility>
 
 namespace foreplan {
 
@@ -27,6 +28,7 @@ std::string_view to_string(PathPart part) {
     case PathPart::gather: return "parameter gather";
     case PathPart::forward: return "forward";
     case PathPart::backward: return "backward";
+    case PathPart::weight_gradient: return "weight gradient";
     case PathPart::transfer: return "transfer";
     case PathPart::reduction: return "gradient reduction";
     case PathPart::optimizer: return "optimizer";
@@ -43,7 +45,13 @@ Seconds sum(PathSeconds const& seconds) {
 
 namespace {
 
-PathPart section_of(PathPart part) { return part == PathPart::backward ? PathPart::forward : part; }
+PathPart section_of(PathPart part) {
+  return part == PathPart::backward || part == PathPart::weight_gradient ? PathPart::forward : part;
+}
+
+std::int64_t& count_of(PathLeg& leg, PathPart part) {
+  return part == PathPart::forward ? leg.forwards : part == PathPart::backward ? leg.backwards : leg.weight_gradients;
+}
 
 // Runs of steps on one stage; a transfer belongs to the run before it (a stage may go on after waiting for its own send).
 std::vector<PathLeg> runs_of(std::vector<PathStep> const& steps) {
@@ -64,7 +72,7 @@ std::vector<PathLeg> runs_of(std::vector<PathStep> const& steps) {
       slot = -1;
     }
     if (section == PathPart::forward && step.slot >= 0 && step.slot != slot)
-      ++(step.part == PathPart::forward ? legs.back().forwards : legs.back().backwards);
+      ++count_of(legs.back(), step.part);
     if (step.slot >= 0)
       slot = step.slot;
     legs.back().time += taken;
@@ -77,7 +85,7 @@ bool goes_on(PathLeg const& before, PathLeg const& leg) {
   int const direction = before.last.value() - before.first.value();
   return std::abs(step) == 1 && (direction == 0 || (direction > 0) == (step > 0)) && before.part == leg.part &&
          leg.part == PathPart::forward && before.transfers > 0 && before.forwards == leg.forwards &&
-         before.backwards == leg.backwards;
+         before.backwards == leg.backwards && before.weight_gradients == leg.weight_gradients;
 }
 
 std::vector<PathLeg> joined(std::vector<PathLeg> const& runs) {
@@ -95,15 +103,15 @@ std::vector<PathLeg> joined(std::vector<PathLeg> const& runs) {
   return legs;
 }
 
-std::string in_words(PathLeg const& leg) {
+std::string in_words(PathLeg leg) {
   bool const several = leg.first != leg.last;
   std::string text = several ? fmt::format("stages {} to {}: ", leg.first.value(), leg.last.value())
                              : fmt::format("stage {}: ", leg.first.value());
   if (leg.part == PathPart::forward) {
-    if (leg.forwards > 0)
-      text += fmt::format("{} forward{}", leg.forwards, leg.backwards > 0 ? ", " : "");
-    if (leg.backwards > 0)
-      text += fmt::format("{} backward", leg.backwards);
+    char const* separator = "";
+    for (PathPart part : {PathPart::forward, PathPart::backward, PathPart::weight_gradient})
+      if (std::int64_t const count = count_of(leg, part); count > 0)
+        text += fmt::format("{}{} {}", std::exchange(separator, ", "), count, to_string(part));
     text += several ? " each" : "";
   } else {
     text += to_string(leg.part);

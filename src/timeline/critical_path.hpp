@@ -19,7 +19,16 @@ inline constexpr std::size_t path_kinds = 7;
 std::string_view to_string(PathKind kind);
 
 // Which part of the step an item belongs to.
-enum class PathPart : std::uint8_t { setup, gather, forward, backward, transfer, reduction, optimizer };
+enum class PathPart : std::uint8_t {
+  setup,
+  gather,
+  forward,
+  backward,
+  weight_gradient,
+  transfer,
+  reduction,
+  optimizer
+};
 std::string_view to_string(PathPart part);
 
 using PathSeconds = std::array<Seconds, path_kinds>;
@@ -30,7 +39,7 @@ struct PathStep {
   PathPart part = PathPart::forward;
   Stage stage;            // of a transfer: where it comes from
   Stage to;               // of a transfer
-  std::int32_t slot = -1; // of forward and backward: tells one from the next
+  std::int32_t slot = -1; // of passes: tells one from the next
   double start = 0;
   double end = 0;
   PathSeconds by_kind{}; // sums to end - start
@@ -43,7 +52,8 @@ struct PathLeg {
   Stage last;
   std::int64_t forwards = 0; // passes (slots) on each of the stages
   std::int64_t backwards = 0;
-  std::int64_t transfers = 0; // between the stages and on to the next leg
+  std::int64_t weight_gradients = 0; // where a schedule splits them from the backwards
+  std::int64_t transfers = 0;        // between the stages and on to the next leg
   Seconds transfer_time{};
   Seconds time{}; // transfers not included
 };

@@ -10,7 +10,7 @@ namespace {
 
 std::int64_t bytes_of(Buffer const& buffer) { return buffer.elements * size_of(buffer.dtype); }
 
-// What one direction of a layer program does to memory, relative to its start.
+// What one pass of a layer program does to memory, relative to its start.
 struct Course {
   MemoryUse change;
   MemoryUse peak; // at the moment of the largest total
@@ -69,18 +69,20 @@ std::set<BufferRef> written_by(LayerProgram const& layer, std::vector<Op> const&
   return buffers;
 }
 
-Course course_of(LayerProgram const& layer, bool backward) {
+Course course_of(LayerProgram const& layer, SlotKind kind) {
   std::map<BufferRef, Storage> const storage = temporaries_of(layer);
-  // There already: what enters, and in the backward what the forward has kept.
+  // There already: what enters, and what the passes before this one have kept.
   std::set<BufferRef> held{{BufferRef::Scope::input, 0}, {BufferRef::Scope::output_gradient, 0}};
-  if (backward) {
-    held.merge(written_by(layer, layer.forward));
-    for (Op const& op : layer.forward)
+  for (SlotKind earlier : slot_kinds) {
+    if (earlier == kind)
+      break;
+    held.merge(written_by(layer, ops_of(layer, earlier)));
+    for (Op const& op : ops_of(layer, earlier))
       for (BufferRef buffer : op.releases)
         held.erase(buffer);
   }
   Walk walk;
-  for (Op const& op : backward ? layer.backward : layer.forward) {
+  for (Op const& op : ops_of(layer, kind)) {
     for (TensorId id : op.writes)
       if (BufferRef const buffer = layer[id].buffer; is_temporary(buffer.scope) && held.insert(buffer).second)
         walk.take(storage.at(buffer).category, storage.at(buffer).bytes);
@@ -97,13 +99,13 @@ public:
       : program_(program), stage_(stage), keep_points_(keep_points) {
     boundary_bytes_ = program.plan.tokens() / (program.plan.sequence_parallel ? program.plan.tp : 1) *
                       program.model.hidden * size_of(program.plan.parameter_dtype);
-    courses_.resize(2 * program.layer_programs.size());
+    courses_.resize(slot_kind_count * program.layer_programs.size());
     known_.assign(courses_.size(), false);
   }
 
   StageMemory run() {
     for (Buffer const& buffer : stage_.buffers)
-      if (buffer.persistent)
+      if (buffer.persistent && buffer.tier == MemoryTier::device)
         result_.persistent.by_category[static_cast<std::size_t>(buffer.category)] += bytes_of(buffer);
     now_ = result_.persistent;
     result_.peak.use = now_;
@@ -119,13 +121,12 @@ public:
 
 private:
   void walk_slot(Slot const& slot, std::int32_t element) {
-    bool const backward = slot.kind == SlotKind::backward;
     for (int i = 0; i < slot.last - slot.first; ++i) {
-      int const layer = backward ? slot.last - 1 - i : slot.first + i;
+      int const layer = layer_of(slot, i);
       auto const index = static_cast<std::size_t>(stage_.layers[static_cast<std::size_t>(layer)].program);
-      std::size_t const key = 2 * index + (backward ? 1 : 0);
+      std::size_t const key = slot_kind_count * index + static_cast<std::size_t>(slot.kind);
       if (!known_[key]) {
-        courses_[key] = course_of(program_.layer_programs[index], backward);
+        courses_[key] = course_of(program_.layer_programs[index], slot.kind);
         known_[key] = true;
       }
       pass(element, layer, courses_[key]);
@@ -141,7 +142,7 @@ private:
         walk.take(Category::activations, boundary_bytes_);
       } else if (buffer.scope == Scope::stage) {
         Buffer const& storage = stage_.buffers[static_cast<std::size_t>(buffer.index)];
-        if (!storage.persistent && held_.insert(buffer.index).second)
+        if (!storage.persistent && storage.tier == MemoryTier::device && held_.insert(buffer.index).second)
           walk.take(storage.category, bytes_of(storage));
       }
     }
@@ -151,7 +152,8 @@ private:
         walk.take(Category::activations, -boundary_bytes_);
       } else {
         Buffer const& storage = stage_.buffers[static_cast<std::size_t>(buffer.index)];
-        walk.take(storage.category, -bytes_of(storage));
+        if (held_.erase(buffer.index) > 0)
+          walk.take(storage.category, -bytes_of(storage));
       }
     }
     return std::move(walk).course();
@@ -175,7 +177,7 @@ private:
   StageProgram const& stage_;
   bool keep_points_;
   std::int64_t boundary_bytes_ = 0;
-  std::vector<Course> courses_; // by layer program and direction
+  std::vector<Course> courses_; // by layer program and pass
   std::vector<bool> known_;
   std::set<std::int32_t> held_; // temporaries of the stage
   MemoryUse now_;

@@ -21,11 +21,15 @@ struct Place {
   std::vector<Tensor> const& tensors;
 };
 
+constexpr List layer_lists[] = {List::forward, List::backward, List::weight_gradient};
+
+SlotKind kind_of(List list) { return static_cast<SlotKind>(list); } // of a layer program's list
+
 std::string name_of(Program const& program, Mutation const& at) {
   if (at.list == List::stage)
     return fmt::format("stage {}", at.owner);
   return fmt::format("{}, {}", program.layer_programs[static_cast<std::size_t>(at.owner)].name,
-                     at.list == List::forward ? "forward" : "backward");
+                     to_string(kind_of(at.list)));
 }
 
 std::set<std::int32_t> used_layer_programs(Program const& program) {
@@ -41,8 +45,8 @@ template <class Visit>
 void for_each_op(Program const& program, Visit visit) {
   for (std::int32_t owner : used_layer_programs(program)) {
     LayerProgram const& layer = program.layer_programs[static_cast<std::size_t>(owner)];
-    for (List list : {List::forward, List::backward}) {
-      std::vector<Op> const& ops = list == List::forward ? layer.forward : layer.backward;
+    for (List list : layer_lists) {
+      std::vector<Op> const& ops = ops_of(layer, kind_of(list));
       for (std::size_t i = 0; i < ops.size(); ++i) {
         Mutation at;
         at.list = list;
@@ -121,8 +125,12 @@ bool is_boundary(BufferRef buffer) {
 
 // A slot writes the boundary at its end; reads at its beginning are not released at step level.
 bool writes_boundary(Slot const& slot, BufferRef buffer) {
-  return slot.kind == SlotKind::forward ? buffer == BufferRef{BufferRef::Scope::activation, slot.last}
-                                        : buffer == BufferRef{BufferRef::Scope::activation_gradient, slot.first};
+  switch (slot.kind) {
+    case SlotKind::forward: return buffer == BufferRef{BufferRef::Scope::activation, slot.last};
+    case SlotKind::backward: return buffer == BufferRef{BufferRef::Scope::activation_gradient, slot.first};
+    case SlotKind::weight_gradient: break;
+  }
+  return false;
 }
 
 // Positions in the releasing op's list that use the buffer.
@@ -131,7 +139,7 @@ std::vector<std::int32_t> users_of(Program const& program, Place const& place, B
   auto const owner = static_cast<std::size_t>(place.at.owner);
   if (place.at.list != List::stage) {
     LayerProgram const& layer = program.layer_programs[owner];
-    std::vector<Op> const& ops = place.at.list == List::forward ? layer.forward : layer.backward;
+    std::vector<Op> const& ops = ops_of(layer, kind_of(place.at.list));
     for (std::size_t i = 0; i < ops.size(); ++i)
       if (uses(layer.tensors, ops[i], buffer))
         users.push_back(static_cast<std::int32_t>(i));
@@ -170,26 +178,17 @@ void collect_early_releases(Program const& program, Place const& place, Collecto
 // ------------------------------------------------------------------------------------------------------- wrong amounts
 
 std::vector<AxisSet> all_axis_sets() {
-  return {{},
-          Axis::tp,
-          Axis::dp,
-          Axis::pp,
-          {Axis::tp, Axis::dp},
-          {Axis::tp, Axis::pp},
-          {Axis::dp, Axis::pp},
-          {Axis::tp, Axis::dp, Axis::pp}};
+  std::vector<AxisSet> sets{{}};
+  for (Axis axis : all_axes)
+    for (std::size_t i = 0, size = sets.size(); i < size; ++i)
+      sets.push_back(sets[i] | axis);
+  return sets;
 }
 
 // Names the ranks of a group: without axes of one rank, without "ends" of two stages.
 Group canonical(Plan const& plan, Group const& group) {
   auto only = [&](Axis axis) { return group.axes.contains(axis) && degree(plan, axis) > 1; };
-  Group result;
-  for (AxisSet const axes : all_axis_sets())
-    if (axes.contains(Axis::tp) == only(Axis::tp) && axes.contains(Axis::dp) == only(Axis::dp) &&
-        axes.contains(Axis::pp) == only(Axis::pp))
-      result.axes = axes;
-  result.pipeline_ends = group.pipeline_ends && only(Axis::pp) && plan.pp > 2;
-  return result;
+  return {nontrivial(plan, group.axes), group.pipeline_ends && only(Axis::pp) && plan.pp > 2};
 }
 
 void collect_groups(Plan const& plan, Place const& place, Collector& to) {
@@ -243,13 +242,17 @@ void collect_tensors(Program const& program, Collector& to) {
       return;
     Tensor const& tensor = tensors[id.index()];
     to.add(at, Kind::shift_tensor, fmt::format("{} one element further", tensor.name)).detail = id.value();
-    if (tensor.dp_stride == 0)
-      return;
-    for (std::int64_t const stride : {std::int64_t{0}, tensor.dp_stride - 1, tensor.dp_stride + 1}) {
-      Mutation& mutation = to.add(at, Kind::change_shard_stride,
-                                  fmt::format("{} {} elements apart, not {}", tensor.name, stride, tensor.dp_stride));
-      mutation.detail = id.value();
-      mutation.target = static_cast<std::int32_t>(stride);
+    for (Axis axis : all_axes) {
+      std::int64_t const right = tensor.stride[static_cast<std::size_t>(axis)];
+      if (right == 0 || degree(program.plan, axis) == 1)
+        continue;
+      for (std::int64_t const stride : {std::int64_t{0}, right - 1, right + 1}) {
+        Mutation& mutation = to.add(at, Kind::change_shard_stride,
+                                    fmt::format("{} {} elements apart, not {}", tensor.name, stride, right));
+        mutation.detail = id.value();
+        mutation.target = static_cast<std::int32_t>(stride);
+        mutation.group.axes = axis;
+      }
     }
   };
   for_each_op(program, [&](Place const& place) {
@@ -287,7 +290,7 @@ void collect_parameters(Program const& program, Collector& to) {
 
 std::vector<Op>& list_of(Program& program, Mutation const& mutation) {
   LayerProgram& layer = program.layer_programs[static_cast<std::size_t>(mutation.owner)];
-  return mutation.list == List::forward ? layer.forward : layer.backward;
+  return ops_of(layer, kind_of(mutation.list));
 }
 
 Op& op_of(Program& program, Mutation const& mutation) {
@@ -410,8 +413,8 @@ bool is_dead_work(Program const& program, Mutation const& mutation) {
     if (is_asked_for)
       result = !is_live && op.kind != OpKind::wait;
   };
-  for (List list : {List::backward, List::forward}) {
-    std::vector<Op> const& ops = list == List::forward ? layer.forward : layer.backward;
+  for (List list : {List::weight_gradient, List::backward, List::forward}) {
+    std::vector<Op> const& ops = ops_of(layer, kind_of(list));
     for (std::size_t i = ops.size(); i-- > 0;)
       visit(ops[i], list == mutation.list && static_cast<std::int32_t>(i) == mutation.index);
   }
@@ -429,7 +432,11 @@ Program apply(Program program, Mutation const& mutation) {
     case Kind::delete_compute: delete_op(program, mutation); break;
     case Kind::early_release: move_release(program, mutation); break;
     case Kind::shift_tensor: ++tensor_of(program, mutation).offset; break;
-    case Kind::change_shard_stride: tensor_of(program, mutation).dp_stride = mutation.target; break;
+    case Kind::change_shard_stride:
+      for (Axis axis : all_axes)
+        if (mutation.group.axes.contains(axis))
+          tensor_of(program, mutation).stride[static_cast<std::size_t>(axis)] = mutation.target;
+      break;
     case Kind::change_group: op_of(program, mutation).group = mutation.group; break;
     case Kind::change_collective: op_of(program, mutation).kind = mutation.op_kind; break;
     case Kind::change_scale: op_of(program, mutation).scale *= mutation.factor; break;

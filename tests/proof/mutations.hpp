@@ -30,7 +30,7 @@ struct Mutation {
   };
   Kind kind = Kind::delete_wait;
   // Where: a list of ops of a layer program, or of a stage program (then its elements).
-  enum class List : std::uint8_t { forward, backward, stage };
+  enum class List : std::uint8_t { forward, backward, weight_gradient, stage };
   List list = List::stage;
   std::int32_t owner = 0;        // layer program or stage
   std::int32_t index = 0;        // position in the list; shift_parameter: layer

@@ -22,14 +22,11 @@ std::size_t stage_of(Program const& program, std::size_t rank) {
   return at(coordinate_of(program.plan, Rank(static_cast<std::int64_t>(rank))).pp);
 }
 
-std::string where(Program const& program, Instance const& instance) {
+std::string where(Instance const& instance) {
   if (instance.layer < 0)
     return {};
-  bool const forward = instance.op >= instance.layer_program->forward.data() &&
-                       instance.op < instance.layer_program->forward.data() + instance.layer_program->forward.size();
-  std::string const chunk = program.plan.chunks > 1 ? fmt::format(", chunk of layer {}", instance.layer)
-                                                    : fmt::format(", layer {}", instance.layer);
-  return fmt::format("{} of micro-batch {}{}", forward ? "forward" : "backward", instance.micro_batch.value(), chunk);
+  char const* const pass = instance.op->part == Part::forward ? "forward" : "backward";
+  return fmt::format("{} of micro-batch {}, layer {}", pass, instance.micro_batch.value(), instance.layer);
 }
 
 TraceCollective collective_of(Program const& program, Instance const& instance, Rank rank) {
@@ -62,7 +59,7 @@ std::vector<Place> places_of(Program const& program, StageProgram const& stage) 
     for (int i = 0; i < slot->last - slot->first; ++i, ++use) {
       int const layer = forward ? slot->first + i : slot->last - 1 - i;
       LayerProgram const& kind = program.layer_programs[at(stage.layers[at(layer)].program)];
-      std::size_t const count = (forward ? kind.forward : kind.backward).size();
+      std::size_t const count = ops_of(kind, slot->kind).size();
       for (std::size_t item = 0; item < count; ++item)
         places.push_back({use, static_cast<std::int32_t>(item)});
     }
@@ -111,7 +108,7 @@ std::vector<TraceRank> trace_of(Program const& program, Run const& run) {
         continue;
       TraceKernel kernel{.name = fmt::format("{} ({})", op.name, to_string(op.kind)),
                          .op = op.name,
-                         .where = where(program, instances[i]),
+                         .where = where(instances[i]),
                          .stream = static_cast<int>(op.stream),
                          .start = times.start,
                          .end = times.end,

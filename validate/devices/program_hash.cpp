@@ -47,7 +47,8 @@ public:
   void add(Tensor const& tensor) {
     add(tensor.buffer);
     add(tensor.offset);
-    add(tensor.dp_stride);
+    for (std::int64_t stride : tensor.stride)
+      add(stride);
     add(tensor.shape);
     add(tensor.dtype);
     for (AxisPlacement placement : tensor.placement.along) {
@@ -77,8 +78,8 @@ public:
   void add(LayerProgram const& layer) {
     add(layer.buffers);
     add(layer.tensors);
-    add(layer.forward);
-    add(layer.backward);
+    for (SlotKind kind : slot_kinds)
+      add(ops_of(layer, kind));
   }
   void add(Element const& element) {
     if (Op const* op = std::get_if<Op>(&element))

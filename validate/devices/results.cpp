@@ -22,12 +22,12 @@ struct Piece {
 
 // The same list on every process that asks for it.
 std::vector<Piece> pieces_of(Program const& program, StageProgram const& stage, StageStorage const& layout,
-                             int dp_index) {
+                             Coordinate const& at) {
   std::vector<Piece> pieces;
   std::vector<Master> const masters = masters_of(layout);
   for (HeldParameter const& held : held_parameters(program, stage))
     for (Master const& master : masters)
-      if (MasterPart const part = part_of(held, master, dp_index); part.count > 0)
+      if (MasterPart const part = part_of(held, master, at); part.count > 0)
         pieces.push_back({held, master, part});
   return pieces;
 }
@@ -35,12 +35,12 @@ std::vector<Piece> pieces_of(Program const& program, StageProgram const& stage, 
 // A rank's contribution: its loss (0 where it has none), the difference of its parameters from their masters, its masters.
 std::vector<double> contribution(Program const& program, Runner const& runner) {
   RankMemory const& memory = runner.memory();
-  int const dp = runner.coordinate().dp;
+  Coordinate const at = runner.coordinate();
   StageProgram const& stage = program.stages[static_cast<std::size_t>(runner.coordinate().pp)];
   std::vector<double> values{runner.holds_loss() ? runner.loss() : 0, 0};
-  for (Piece const& piece : pieces_of(program, stage, memory.layout, dp)) {
+  for (Piece const& piece : pieces_of(program, stage, memory.layout, at)) {
     auto const value = [&](BoundOperand const& operand, std::int64_t i) {
-      return load(memory.at(operand.at(dp)), memory.type_of(*operand.tensor), piece.part.in_master + i);
+      return load(memory.at(operand.on(at)), memory.type_of(*operand.tensor), piece.part.in_master + i);
     };
     for (std::int64_t i = 0; i < piece.part.count; ++i) {
       values.push_back(value(piece.master.master, i));
@@ -82,7 +82,7 @@ public:
     }
     differ(values[1]);
     double const* value = values + 2;
-    for (Piece const& piece : pieces_of(program_, program_.stages[stage], layouts_[stage], where.dp)) {
+    for (Piece const& piece : pieces_of(program_, program_.stages[stage], layouts_[stage], where)) {
       Parameter const& parameter = *piece.held.parameter;
       std::vector<double>& whole = results_.reached.weights[{piece.held.layer, parameter.name}];
       whole.resize(static_cast<std::size_t>(product(parameter.full_shape)), nothing);

@@ -107,6 +107,7 @@ void run_accepted(Job& job, RunRequest const& request, Program const& program) {
   Runner runner(program, MPI_COMM_WORLD, job,
                 {.storage = request.storage, .training = {.learning_rate = 1e-3}, .threads = setup.threads});
   Measurement const measurement = measure(runner, MPI_COMM_WORLD, job, request.repeats);
+  job.set_timeout(10 * request.timeout); // one rank writes, maybe much, and the others wait
   job.doing("gathering the results");
   Run const run = gather_run(program, runner, measurement, MPI_COMM_WORLD);
   if (job.rank() == 0)

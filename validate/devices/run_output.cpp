@@ -104,7 +104,8 @@ Json json_of(Program const& program, Run const& run, Timeline const& timeline, s
   return {{"rank", rank},
           {"stage", where.pp},
           {"tp", where.tp},
-          {"dp", where.dp},
+          {"cp", where.cp},
+          {"dp", data_index(program.plan, where)},
           {"host", own.host},
           {"peak_bytes", own.peak},
           {"predicted_peak_bytes", own.predicted_peak},
@@ -148,20 +149,25 @@ std::string to_text(Program const& program, Run const& run, RunSetup const& setu
                       run.losses.size());
   text += fmt::format("{:>5} {:>6} {:>10} {:>14} {:>12} {:>12} {:>12}\n", "rank", "stage", "kernels", "communication",
                       "peak", "predicted", "pool");
+  bool const as_planned = setup.storage == Storage::as_planned; // the prediction is for the plan's types
   constexpr std::size_t most_rows = 16;
   for (std::size_t rank = 0; rank < std::min(run.ranks.size(), most_rows); ++rank) {
     StreamSeconds const spent = stream_seconds(program, run, rank);
     auto const bytes = [](std::int64_t value) { return to_string(Bytes(static_cast<double>(value))); };
     text += fmt::format("{:>5} {:>6} {:>10} {:>14} {:>12} {:>12} {:>12}\n", rank, stage_of(program, rank).stage.value(),
                         seconds(spent.compute), seconds(spent.communication), bytes(run.ranks[rank].peak),
-                        bytes(run.ranks[rank].predicted_peak), bytes(run.ranks[rank].pool));
+                        as_planned ? bytes(run.ranks[rank].predicted_peak) : "-", bytes(run.ranks[rank].pool));
   }
   if (run.ranks.size() > most_rows)
     text += fmt::format("({} more ranks: --json)\n", run.ranks.size() - most_rows);
   if (run.ranks.size() == 1) {
-    double const kernels = stream_seconds(program, run, 0).compute;
-    text += fmt::format("\nBetween kernels: {} ({:.2f} % of their sum)\n", seconds(run.step.value - kernels),
-                        100 * (run.step.value / kernels - 1));
+    double kernels = 0, step = 0;
+    for (OpTimes const& op : run.ranks[0].times) {
+      kernels += op.end - op.start;
+      step = std::max(step, op.end);
+    }
+    text += fmt::format("\nBetween kernels: {} ({:.2f} % of their sum, in the median step)\n", seconds(step - kernels),
+                        100 * (step / kernels - 1));
   }
   return text;
 }

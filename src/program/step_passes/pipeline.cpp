@@ -83,7 +83,7 @@ private:
                   .buffer = buffer,
                   .shape = {plan_.tokens() / shards, program_.model.hidden},
                   .dtype = plan_.parameter_dtype};
-    tensor.placement[Axis::dp] = sharded(0);
+    tensor.placement = placed({}, data_axes, sharded(0));
     if (shards > 1)
       tensor.placement[Axis::tp] = sharded(0);
     return add_tensor(stage_, std::move(tensor));

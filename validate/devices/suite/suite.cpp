@@ -68,7 +68,7 @@ Model llama(std::int64_t hidden, std::int64_t vocabulary) {
   return model;
 }
 
-std::vector<Training> trainings() {
+std::vector<Training> trainings(bool quick) {
   struct Tokens {
     std::int64_t length, sequences;
     Attention attention;
@@ -81,8 +81,8 @@ std::vector<Training> trainings() {
                                           {1024, 1, Attention::fused, true},
                                           {1024, 2, Attention::fused, false}}};
   std::vector<Training> all;
-  for (DType dtype : {DType::bf16, DType::fp32})
-    for (std::int64_t hidden : {128, 256, 512, 1024})
+  for (DType dtype : quick ? std::vector{DType::bf16} : std::vector{DType::bf16, DType::fp32})
+    for (std::int64_t hidden : quick ? std::vector{256, 512} : std::vector{128, 256, 512, 1024})
       for (Tokens const& shape : tokens) {
         Plan plan;
         plan.parameter_dtype = dtype;
@@ -149,11 +149,11 @@ struct Row {
 };
 using RowKey = std::tuple<OpKind, DType, double, double>; // flops, bytes
 
-std::string kernel_rows(Job& job, int threads, double& gap) {
+std::string kernel_rows(Job& job, int threads, bool quick, double& gap) {
   std::vector<double> kernel_gaps;
   std::string rows;
   int done = 0;
-  std::vector<Training> const all = trainings();
+  std::vector<Training> const all = trainings(quick);
   for (Training const& training : all) {
     Program const program = compile(training.model, training.plan);
     Runner runner(program, MPI_COMM_SELF, job, {.training = {}, .threads = threads});
@@ -222,10 +222,10 @@ Memory allocate(std::int64_t bytes) {
   return memory;
 }
 
-std::string communication_rows(Job& job) {
+std::string communication_rows(Job& job, bool quick) {
   std::string rows;
   int const ranks = job.size();
-  constexpr std::int64_t most = std::int64_t{1} << 27; // bytes of a whole buffer
+  std::int64_t const most = std::int64_t{1} << (quick ? 24 : 27); // bytes of a whole buffer
   Memory const whole = allocate(most);
   for (DType dtype : {DType::bf16, DType::fp32})
     for (OpKind kind : {OpKind::all_reduce, OpKind::all_gather, OpKind::reduce_scatter, OpKind::send}) {
@@ -320,7 +320,7 @@ std::string transfer_rows(Job& job, std::string const& scratch) {
 
 } // namespace
 
-std::string run_suite(Job& job, int threads, std::string const& scratch) {
+std::string run_suite(Job& job, int threads, std::string const& scratch, bool quick) {
   omp_set_num_threads(threads);
   std::string rows = fmt::format("base_memory,{}\nversions,{}\n", resident(), versions());
   rows += fmt::format("triad,{}\n", triad_rate());
@@ -328,10 +328,10 @@ std::string run_suite(Job& job, int threads, std::string const& scratch) {
   rows += transfer_rows(job, scratch);
   say(job, "copies and files");
   double kernel_gap = 0;
-  rows += kernel_rows(job, threads, kernel_gap);
+  rows += kernel_rows(job, threads, quick, kernel_gap);
   rows += fmt::format("kernel_gap,{}\n", kernel_gap);
   if (job.size() > 1) {
-    rows += communication_rows(job);
+    rows += communication_rows(job, quick);
     rows += fmt::format("communication_gap,{}\n", communication_gap(job, threads, kernel_gap));
   }
   return rows;

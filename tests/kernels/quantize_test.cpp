@@ -74,7 +74,7 @@ TEST_CASE("what is quantized comes back within half a step of its group", "[devi
             double const scale = largest / static_cast<double>(largest_code(format));
             double const step = format == QuantizedFormat::fp8_e4m3 ? std::max(std::abs(value) / 16, scale * 0x1p-10)
                                                                     : scale / 2;
-            double const rounding = dtype == DType::bf16 ? largest * 0x1p-9 : largest * 1e-6;
+            double const rounding = dtype == DType::bf16 ? largest * 0x1p-8 : largest * 1e-6;
             worst = std::max(worst, error - step - rounding);
           }
         }

@@ -553,21 +553,13 @@ void adam(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext
   }
 }
 
-template <class Scalar>
-bool takes_maximum(Op const& op, View<Scalar> const& view) {
-  for (Axis axis : all_axes)
-    if (op.group.axes.contains(axis) && view.tensor->placement[axis].kind == AxisPlacement::Kind::partial_max)
-      return true;
-  return false;
-}
-
 // Sum (or maximum) over the members of what each reads, into scratch.
 template <class Scalar>
 ArrayMap<Scalar> reduce(Op const& op, Views<Scalar> reads, std::vector<Scalar>& scratch) {
   require_equal_sizes(op, reads);
   scratch.assign(reads[0].data, reads[0].data + reads[0].elements());
   ArrayMap<Scalar> total(scratch.data(), reads[0].elements());
-  bool const maximum = takes_maximum(op, reads[0]);
+  bool const maximum = takes_maximum(op, *reads[0].tensor);
   for (View<Scalar> const& read : reads.subspan(1))
     if (maximum)
       total = total.binaryExpr(flat(read), [](Scalar a, Scalar b) { return a > b || std::isnan(a) ? a : b; });
@@ -586,6 +578,13 @@ ArrayMap<Scalar> concatenate(Op const& op, Views<Scalar> reads, std::vector<Scal
 }
 
 } // namespace
+
+bool takes_maximum(Op const& op, Tensor const& tensor) {
+  for (Axis axis : {Axis::tp, Axis::dp, Axis::pp})
+    if (op.group.axes.contains(axis) && tensor.placement[axis].kind == AxisPlacement::Kind::partial_max)
+      return true;
+  return false;
+}
 
 template <class Scalar>
 void run_kernel(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext const& context) {

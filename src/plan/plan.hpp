@@ -13,6 +13,7 @@ namespace foreplan {
 enum class Schedule { gpipe, one_f_one_b, interleaved };
 enum class Recompute { none, selective, full };
 enum class DType : std::uint8_t { bf16, fp16, fp32, int32, uint8 };
+inline constexpr int dtype_count = 5;
 enum class Attention { fused, unfused }; // flash attention, or scores, softmax and context as kernels of their own
 enum class P2p {
   synchronous,

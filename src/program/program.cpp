@@ -11,6 +11,16 @@ Placement placed(Placement placement, AxisSet axes, AxisPlacement along) {
   return placement;
 }
 
+std::array<std::int64_t, axis_count> shard_strides(Plan const& plan, AxisSet axes, std::int64_t elements) {
+  std::array<std::int64_t, axis_count> strides{};
+  for (Axis axis : all_axes)
+    if (axes.contains(axis)) {
+      strides[static_cast<std::size_t>(axis)] = elements;
+      elements *= degree(plan, axis);
+    }
+  return strides;
+}
+
 std::string to_string(Placement const& placement) {
   std::string text;
   for (Axis axis : all_axes) {
@@ -70,16 +80,6 @@ std::string_view to_string(Stream stream) {
     case Stream::receive_gradient: return "receive gradient";
   }
   return "?";
-}
-
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
-  std::vector<Rank> members = group_of(plan, rank, group.axes);
-  if (group.pipeline_ends)
-    std::erase_if(members, [&](Rank member) {
-      int const stage = coordinate_of(plan, member).pp;
-      return stage != 0 && stage != plan.pp - 1;
-    });
-  return members;
 }
 
 std::string_view to_string(SlotKind kind) {

@@ -41,6 +41,9 @@ struct Placement {
 };
 // The same, but placed as said along these axes.
 Placement placed(Placement placement, AxisSet axes, AxisPlacement along);
+// From one rank's shard of `elements` to its neighbour's: the shards of the ranks that differ along `axes` lie one after
+// the other, in rank order.
+std::array<std::int64_t, axis_count> shard_strides(Plan const& plan, AxisSet axes, std::int64_t elements);
 std::string to_string(Placement const& placement); // "tp shard 0, dp partial sum"
 
 // ---------------------------------------------------------------------------------------------------- buffers, tensors
@@ -200,9 +203,6 @@ struct Group {
   friend auto operator<=>(Group const&, Group const&) = default;
 };
 
-// Ascending; a middle stage is no member of a group of the pipeline's ends.
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group);
-
 // A one-way connection between the ranks of equal tp and dp index of two stages; transfers on it match in order.
 struct Channel {
   enum class What : std::uint8_t { activation, gradient };
@@ -339,7 +339,9 @@ struct Bucket {
   Placement gradient_placement{}; // of the accumulated gradients
   // What the optimizer works on, set by the zero pass: the whole bucket or this rank's shard of it.
   std::int64_t shard_elements = 0;
-  bool sharded = false;
+  AxisSet sharded_over;      // empty: not sharded
+  BufferId shard_parameters; // where the rank's part of the parameters outlives the step: `parameters`, or (ZeRO-3) a
+                             // buffer of the shard alone
 };
 
 inline constexpr std::int32_t loss_buffer = 0; // in StageProgram::buffers: the step's loss, one fp32

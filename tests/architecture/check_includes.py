@@ -36,7 +36,7 @@ PACKAGES = {
     r"nlohmann/": r"src/(io|report|interop)/.*|cli/.*|tests/.*",
     r"cxxopts": r"(cli|bench)/.*",
     r"catch2/": r"tests/(catch\.hpp|main\.cpp)",
-    r"mpi\.h": r"planner/mpi.*|validate/devices/.*",
+    r"mpi\.h": r"planner/mpi.*|validate/devices/.*|tests/device/.*",
     r"(cuda|cublas|nccl|hip|rccl)": r"validate/devices/.*",
 }
 

@@ -177,7 +177,7 @@ HardwareProfile read_profile(JsonReader const& reader) {
   read_if_given(reader, "device_hour_price", profile.device_hour_price, 1e6, sources);
   profile.efficiency = read_efficiencies(reader["efficiency"], sources);
   if (auto const kernels = reader.find("kernels"))
-    profile.kernels = read_kernel_parameters(*kernels, sources);
+    profile.kernels = read_kernel_parameters(*kernels, profile.chip, sources);
 
   JsonReader overheads = reader["overheads"];
   overheads.expect_keys({"kernel_fixed", "issue", "collective_base", "collective_multiprocessors", "reserved"});

@@ -88,18 +88,27 @@ double bytes_of(GemmShape const& shape) {
   return inputs * bytes_of(shape.format) * static_cast<double>(shape.groups) + output_bytes(shape);
 }
 
-double modelled_gemm_seconds(KernelMachine const& machine, GemmShape const& shape) {
+namespace {
+
+bool is_grouped(GemmShape const& shape) { return shape.groups > 1 && !shape.batched; }
+
+} // namespace
+
+GemmLimits gemm_limits(KernelMachine const& machine, GemmShape const& shape) {
   auto const format = static_cast<std::size_t>(shape.format);
-  bool const grouped = shape.groups > 1 && !shape.batched;
   double const rate = machine.rate[format] * machine.clock * (shape.aligned ? 1 : misaligned_rate) *
-                      (grouped ? group_rate : 1);
-  double const memory = bytes_of(shape) / machine.memory_rate;
-  double const power = flops_of(shape) / rate;
-  double const in_tiles = tile_seconds(machine, shape, rate, machine.epilogue[format]);
-  double const groups = grouped ? static_cast<double>(shape.groups - 1) * group_latency : 0;
+                      (is_grouped(shape) ? group_rate : 1);
+  return {.memory = bytes_of(shape) / machine.memory_rate,
+          .power = flops_of(shape) / rate,
+          .tiles = tile_seconds(machine, shape, rate, machine.epilogue[format])};
+}
+
+double modelled_gemm_seconds(KernelMachine const& machine, GemmShape const& shape) {
+  GemmLimits const limits = gemm_limits(machine, shape);
+  double const groups = is_grouped(shape) ? static_cast<double>(shape.groups - 1) * group_latency : 0;
   double const added = shape.accumulate ? behind * output_bytes(shape) / machine.memory_rate : 0;
   return machine.fixed + groups + static_cast<double>(shape.k) * step_latency + added +
-         std::cbrt(cube(memory) + cube(power) + cube(in_tiles));
+         std::cbrt(cube(limits.memory) + cube(limits.power) + cube(limits.tiles));
 }
 
 double gemm_seconds(KernelMachine const& machine, GemmShape const& shape) {

@@ -21,6 +21,13 @@ struct GemmShape {
   bool aligned = true; // the contiguous dimensions are multiples of 16 bytes
 };
 
+struct GemmLimits {
+  double memory = 0; // s
+  double power = 0;
+  double tiles = 0;
+};
+GemmLimits gemm_limits(KernelMachine const& machine, GemmShape const& shape);
+
 // Three limits, of which the largest counts (the cube root of the sum of cubes), after a fixed time:
 //   memory      bytes of inputs and output over the memory rate
 //   power       flops over the rate that large products reach

@@ -84,22 +84,29 @@ Chip read_chip(JsonReader const& reader, std::vector<Source>& sources) {
 }
 
 Host read_host(JsonReader const& reader, std::vector<Source>& sources) {
-  reader.expect_keys({"processor", "sockets", "cores", "memory", "memory_bandwidth", "link", "devices_per_link",
-                      "drives", "drive_capacity", "drive_read", "drive_write"});
+  reader.expect_keys({"processor", "sockets", "cores", "memory", "memory_bandwidth", "core_bandwidth", "link",
+                      "devices_per_link", "shared_link", "half_duplex", "systems", "drives", "drive_capacity",
+                      "drive_read", "drive_write", "drive_latency"});
   Host host;
   host.processor = reader["processor"].text();
   host.sockets = read_count(reader["sockets"], 1 << 10, sources);
   host.cores = read_count(reader["cores"], 1 << 20, sources);
   host.memory = read_positive<Bytes>(reader["memory"], sources);
   host.memory_bandwidth = read_positive<BytesPerSecond>(reader["memory_bandwidth"], sources);
+  read_if_given(reader, "core_bandwidth", host.core_bandwidth, sources);
   host.link = read_positive<BytesPerSecond>(reader["link"], sources);
   read_if_given(reader, "devices_per_link", host.devices_per_link, most_devices, sources);
+  read_if_given(reader, "shared_link", host.shared_link, sources);
+  if (auto const half_duplex = reader.find("half_duplex"))
+    host.half_duplex = half_duplex->boolean();
+  read_if_given(reader, "systems", host.systems, most_devices, sources);
   read_if_given(reader, "drives", host.drives, 1 << 10, sources);
   if (host.drives == 0)
     return host;
   host.drive_capacity = read_positive<Bytes>(reader["drive_capacity"], sources);
   host.drive_read = read_positive<BytesPerSecond>(reader["drive_read"], sources);
   host.drive_write = read_positive<BytesPerSecond>(reader["drive_write"], sources);
+  read_if_given(reader, "drive_latency", host.drive_latency, sources);
   return host;
 }
 
@@ -170,7 +177,7 @@ HardwareProfile read_profile(JsonReader const& reader) {
   read_if_given(reader, "device_hour_price", profile.device_hour_price, 1e6, sources);
   profile.efficiency = read_efficiencies(reader["efficiency"], sources);
   if (auto const kernels = reader.find("kernels"))
-    profile.kernels = read_kernel_parameters(*kernels, sources);
+    profile.kernels = read_kernel_parameters(*kernels, profile.chip, sources);
 
   JsonReader overheads = reader["overheads"];
   overheads.expect_keys({"kernel_fixed", "issue", "collective_base", "collective_multiprocessors", "reserved"});

@@ -27,6 +27,8 @@ bool is_aligned(DType dtype, std::int64_t a, std::int64_t b) {
   return a * size_of(dtype) % access == 0 && b * size_of(dtype) % access == 0;
 }
 
+} // namespace
+
 GemmShape linear_shape(Op const& op, Operands const& o) {
   DType const dtype = o.reads[0]->dtype;
   GemmShape shape{.format = format_of(dtype), .output_bytes = static_cast<std::int8_t>(size_of(o.writes[0]->dtype))};
@@ -45,6 +47,8 @@ GemmShape linear_shape(Op const& op, Operands const& o) {
   shape.aligned = is_aligned(dtype, shape.n, shape.k);
   return shape;
 }
+
+namespace {
 
 // Unfused attention: one product a head and sequence. `scores` is [sequences, heads, s, s], `size` the head's.
 GemmShape batched_shape(Tensor const* scores, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t size) {

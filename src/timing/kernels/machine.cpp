@@ -1,43 +1,8 @@
 #include "timing/kernels/machine.hpp"
 
+#include <algorithm>
+
 namespace foreplan {
-
-namespace {
-
-kernel::Parameter efficiency_of(NumberFormat format) {
-  switch (format) {
-    case NumberFormat::fp32: return kernel::matrix_fp32;
-    case NumberFormat::tf32:
-    case NumberFormat::bf16: return kernel::matrix_16bit;
-    case NumberFormat::fp8:
-    case NumberFormat::fp8_row: return kernel::matrix_fp8;
-    case NumberFormat::fp8_block:
-    case NumberFormat::mxfp8: return kernel::matrix_block_scaled;
-    case NumberFormat::nvfp4: return kernel::matrix_fp4;
-    case NumberFormat::int8: return kernel::matrix_int8;
-  }
-  return kernel::matrix_16bit;
-}
-
-double given_or(FlopsPerSecond given, double otherwise) { return given.value() > 0 ? given.value() : otherwise; }
-
-} // namespace
-
-double peak_rate(Chip const& chip, NumberFormat format) {
-  double const peak = chip.bf16_peak.value();
-  switch (format) {
-    case NumberFormat::fp32: return chip.fp32_peak.value();
-    case NumberFormat::tf32: return given_or(chip.tf32_peak, peak / 2);
-    case NumberFormat::bf16: return peak;
-    case NumberFormat::fp8:
-    case NumberFormat::fp8_row:
-    case NumberFormat::fp8_block:
-    case NumberFormat::mxfp8: return given_or(chip.fp8_peak, 2 * peak);
-    case NumberFormat::nvfp4: return 4 * peak;
-    case NumberFormat::int8: return given_or(chip.int8_peak, 2 * peak);
-  }
-  return peak;
-}
 
 KernelMachine kernel_machine(Chip const& chip, KernelParameters const& parameters) {
   KernelValues const& values = parameters.values;
@@ -52,6 +17,8 @@ KernelMachine kernel_machine(Chip const& chip, KernelParameters const& parameter
     machine.rate[i] = peak * values[efficiency_of(format)];
     machine.epilogue[i] = values[kernel::epilogue] * peak / machine.peak;
   }
+  if (std::ranges::any_of(parameters.correction.tables, [](auto const& table) { return !table.empty(); }))
+    machine.correction = &parameters.correction;
   machine.tile_load = values[kernel::tile_load];
   machine.fixed = values[kernel::fixed];
   machine.quantize_fixed = values[kernel::quantize_fixed];

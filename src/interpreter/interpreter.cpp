@@ -3,6 +3,7 @@
 #include "interpreter/data.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <span>

@@ -580,7 +580,7 @@ ArrayMap<Scalar> concatenate(Op const& op, Views<Scalar> reads, std::vector<Scal
 } // namespace
 
 bool takes_maximum(Op const& op, Tensor const& tensor) {
-  for (Axis axis : {Axis::tp, Axis::dp, Axis::pp})
+  for (Axis axis : all_axes)
     if (op.group.axes.contains(axis) && tensor.placement[axis].kind == AxisPlacement::Kind::partial_max)
       return true;
   return false;

@@ -219,9 +219,15 @@ void Interpreter<Scalar>::release(RankState& rank, BoundInstance const& instance
 
 // ------------------------------------------------------------------------------------------------------------- results
 
+namespace {
+
+std::size_t stage_of_head(Plan const& plan) { return stage_of_part(plan, plan.pp * plan.chunks - 1).index(); }
+
+} // namespace
+
 template <class Scalar>
 double Interpreter<Scalar>::loss() const {
-  RankState const& rank = rank_state(0, 0, stages_.size() - 1);
+  RankState const& rank = rank_state(0, 0, stage_of_head(program_.plan));
   return static_cast<double>(rank.memory[static_cast<std::size_t>(rank.storage->persistent[loss_buffer])]);
 }
 
@@ -277,7 +283,7 @@ double Interpreter<Scalar>::replica_difference() const {
   double result = 0;
   for (int tp_index = 0; tp_index < program_.plan.tp; ++tp_index)
     for (int dp_index = 0; dp_index < program_.plan.dp; ++dp_index) {
-      RankState const& last = rank_state(tp_index, dp_index, stages_.size() - 1);
+      RankState const& last = rank_state(tp_index, dp_index, stage_of_head(program_.plan));
       auto const address = static_cast<std::size_t>(last.storage->persistent[loss_buffer]);
       result = larger_or_nan(result, std::abs(static_cast<double>(last.memory[address]) - loss()));
       std::vector<std::vector<double>> tied; // the homes of the tied matrix, on any stage

@@ -43,9 +43,12 @@ StageCommunication communication_of(Program const& program, StageProgram const& 
 
 int dp_period(Plan const& plan, Cluster const& cluster, bool unfold) {
   int const devices = cluster.profile.node.devices;
-  if (unfold || !cluster.homogeneous() || leaves_contend(cluster) || plan.tp * plan.dp % devices != 0)
+  int const per_index = plan.tp * plan.cp;
+  if (unfold || !cluster.homogeneous() || leaves_contend(cluster) || per_index * plan.dp % devices != 0)
     return plan.dp;
-  return std::min(plan.dp, devices / std::gcd(plan.tp, devices));
+  int const period = std::min(plan.dp, devices / std::gcd(per_index, devices));
+  int const shards = degree(plan, Axis::dp);
+  return period % shards == 0 || shards % period == 0 ? period : plan.dp;
 }
 
 // ------------------------------------------------------------------------------------------------------- the instances
@@ -57,9 +60,8 @@ public:
 
   void run() {
     for (int pp = 0; pp < plan_.pp; ++pp)
-      for (int dp = 0; dp < result_.dp_period; ++dp)
-        for (int tp = 0; tp < plan_.tp; ++tp)
-          result_.ranks.push_back(rank_at(plan_, {tp, dp, pp}));
+      for (int k = 0; k < ranks_per_stage(); ++k)
+        result_.ranks.push_back(Rank(pp * plan_.world_size() / plan_.pp + k));
     result_.communicators_of_rank.resize(result_.ranks.size());
     for (StageProgram const& stage : program_.stages) {
       StageCommunication const used = communication_of(program_, stage);
@@ -78,8 +80,13 @@ public:
   }
 
 private:
-  std::int32_t position(Coordinate c) const {
-    return c.dp < result_.dp_period ? c.tp + plan_.tp * (c.dp + result_.dp_period * c.pp) : -1;
+  // Ranks of a stage that are looked at: its first ones.
+  int ranks_per_stage() const { return plan_.tp * plan_.cp * result_.dp_period; }
+
+  std::int32_t position(Rank rank) const {
+    int const of_stage = plan_.world_size() / plan_.pp;
+    int const place = rank.value() % of_stage;
+    return place < ranks_per_stage() ? rank.value() / of_stage * ranks_per_stage() + place : -1;
   }
 
   std::int32_t link_position(Link link) {
@@ -94,46 +101,24 @@ private:
   }
 
   static Coordinate first_of(Group const& group, Coordinate self) {
-    if (group.axes.contains(Axis::tp))
-      self.tp = 0;
-    if (group.axes.contains(Axis::dp))
-      self.dp = 0;
-    if (group.axes.contains(Axis::pp))
-      self.pp = 0;
+    for (Axis axis : all_axes)
+      if (group.axes.contains(axis))
+        self[axis] = 0;
     return self;
   }
 
-  // Members whose dp index is below the period: with the rest, each of them stands for dp / period members on as many
-  // other nodes.
-  std::vector<Rank> members_of(Group const& group, Coordinate self) const {
-    auto range = [&](Axis axis, int all) {
-      return group.axes.contains(axis) ? std::pair{0, all} : std::pair{self.along(axis), self.along(axis) + 1};
-    };
-    auto const [tp_first, tp_last] = range(Axis::tp, plan_.tp);
-    auto const [dp_first, dp_last] = range(Axis::dp, result_.dp_period);
-    auto const [pp_first, pp_last] = range(Axis::pp, plan_.pp);
-    std::vector<Rank> members;
-    for (int pp = pp_first; pp < pp_last; ++pp)
-      for (int dp = dp_first; dp < dp_last; ++dp)
-        for (int tp = tp_first; tp < tp_last; ++tp)
-          if (!group.pipeline_ends || pp == 0 || pp == plan_.pp - 1)
-            members.push_back(rank_at(plan_, {tp, dp, pp}));
-    return members;
-  }
-
-  GroupLayout layout_of_group(Group const& group, std::vector<Rank> const& members) const {
-    GroupLayout layout = layout_of(cluster_, members);
-    if (group.axes.contains(Axis::dp)) {
-      layout.members *= plan_.dp / result_.dp_period;
-      layout.nodes *= plan_.dp / result_.dp_period;
-    }
-    return layout;
+  // Those that are looked at: with the rest, each of them stands for as many members on as many other nodes.
+  std::vector<Rank> members_looked_at(std::vector<Rank> const& members) const {
+    std::vector<Rank> result;
+    std::copy_if(members.begin(), members.end(), std::back_inserter(result),
+                 [&](Rank member) { return position(member) >= 0; });
+    return result;
   }
 
   void add_group(Group const& group, Stream stream, Coordinate self) {
     auto const key = std::tuple(group, stream, Channel{}, rank_at(plan_, first_of(group, self)));
     auto const [found, is_new] = known_.try_emplace(key, static_cast<std::int32_t>(result_.communicators.size()));
-    join(position(self), found->second);
+    join(position(rank_at(plan_, self)), found->second);
     if (!is_new)
       return;
     CommunicatorInstance communicator{.what = group,
@@ -144,8 +129,9 @@ private:
                                       .members = {},
                                       .links = {},
                                       .class_index = 0};
-    std::vector<Rank> const members = members_of(group, self);
-    communicator.layout = layout_of_group(group, members);
+    std::vector<Rank> const all = foreplan::members_of(plan_, rank_at(plan_, self), group);
+    std::vector<Rank> const members = members_looked_at(all);
+    communicator.layout = layout_of(cluster_, all);
     for (std::size_t i = 0; i < members.size();) {
       std::size_t end = i;
       while (end < members.size() && node_of(cluster_, members[end]) == node_of(cluster_, members[i]))
@@ -158,7 +144,7 @@ private:
   }
 
   void add_member(CommunicatorInstance& communicator, Rank member, int place, int on_node) {
-    std::int32_t const at = position(coordinate_of(plan_, member));
+    std::int32_t const at = position(member);
     if (at < 0 || communicator.layout.members == 1)
       return;
     communicator.members.push_back(at);
@@ -183,7 +169,7 @@ private:
     to.pp = channel.to.value();
     auto const key = std::tuple(Group{}, Stream::compute, channel, rank_at(plan_, from));
     auto const [found, is_new] = known_.try_emplace(key, static_cast<std::int32_t>(result_.communicators.size()));
-    join(position(self), found->second);
+    join(position(rank_at(plan_, self)), found->second);
     if (!is_new)
       return;
     CommunicatorInstance communicator{.what = channel,
@@ -191,7 +177,7 @@ private:
                                       .layout = {2, 1, 1},
                                       .same_node = false,
                                       .unit_rate = {},
-                                      .members = {position(from), position(to)},
+                                      .members = {position(rank_at(plan_, from)), position(rank_at(plan_, to))},
                                       .links = {},
                                       .class_index = 0};
     Rank const sender = rank_at(plan_, from), receiver = rank_at(plan_, to);

@@ -38,8 +38,8 @@ double spread(Parameter const& parameter, bool norm_weight) {
 
 } // namespace
 
-std::int64_t global_sequence(Plan const& plan, int dp_index, std::int64_t micro_batch, std::int64_t row) {
-  return (dp_index * plan.micro_batches() + micro_batch) * plan.micro_batch + row;
+std::int64_t global_sequence(Plan const& plan, int data_index, std::int64_t micro_batch, std::int64_t row) {
+  return (data_index * plan.micro_batches() + micro_batch) * plan.micro_batch + row;
 }
 
 std::int64_t token_id(std::uint64_t seed, int step, std::int64_t sequence, std::int64_t position,

@@ -10,9 +10,9 @@
 
 namespace foreplan {
 
-// Sequence of the global batch that row `row` of a micro-batch of a data-parallel index holds:
-// (dp index * m + micro-batch) * b + row. The union over ranks and micro-batches is 0..global_batch-1 under every plan.
-std::int64_t global_sequence(Plan const& plan, int dp_index, std::int64_t micro_batch, std::int64_t row);
+// Sequence of the global batch that row `row` of a micro-batch of a data index holds:
+// (data index * m + micro-batch) * b + row. The union over ranks and micro-batches is 0..global_batch-1 under every plan.
+std::int64_t global_sequence(Plan const& plan, int data_index, std::int64_t micro_batch, std::int64_t row);
 
 // Token `position` (0..s) of a sequence of the global batch of a step; the label of a token is its successor.
 std::int64_t token_id(std::uint64_t seed, int step, std::int64_t sequence, std::int64_t position,

@@ -17,16 +17,6 @@ StageStorage const& stage_of(Program const& program, std::vector<StageStorage> c
   return stages[static_cast<std::size_t>(coordinate_of(program.plan, Rank(rank)).pp)];
 }
 
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
-  std::vector<Rank> members = group_of(plan, rank, group.axes);
-  if (group.pipeline_ends)
-    std::erase_if(members, [&](Rank member) {
-      int const stage = coordinate_of(plan, member).pp;
-      return stage != 0 && stage != plan.pp - 1;
-    });
-  return members;
-}
-
 // Members of a node still to be filled in; instance -1: not there yet.
 struct Rendezvous {
   std::vector<Member> members;
@@ -96,8 +86,9 @@ private:
   }
 
   Place transfer(Op const& op, int rank) {
-    Coordinate const at = coordinate_of(program_.plan, Rank(rank));
-    return {&transfers_[{op.channel, at.tp, at.dp}], 2, op.kind == OpKind::send ? 0U : 1U};
+    Coordinate on_first_stage = coordinate_of(program_.plan, Rank(rank));
+    on_first_stage.pp = 0;
+    return {&transfers_[{op.channel, rank_at(program_.plan, on_first_stage)}], 2, op.kind == OpKind::send ? 0U : 1U};
   }
 
   static void meet(Place place, std::size_t occasion, OpKind kind, Member member) {
@@ -177,7 +168,7 @@ private:
   std::vector<std::vector<std::int32_t>> node_of_; // by rank and instance
   std::vector<std::pair<std::int32_t, std::int32_t>> edges_;
   std::map<std::pair<Group, std::int32_t>, Meetings> collectives_; // by group and its first rank
-  std::map<std::tuple<Channel, int, int>, Meetings> transfers_;    // by channel, tp index and dp index
+  std::map<std::pair<Channel, Rank>, Meetings> transfers_;         // by channel and its ranks' like on the first stage
 };
 
 bool is_delayed(Program const& program, std::vector<StageStorage> const& stages, std::span<Member const> members,

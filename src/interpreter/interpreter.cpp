@@ -71,8 +71,7 @@ void Interpreter<Scalar>::find_masters(std::size_t stage) {
     BoundOperand const& parameter = writes[3];
     BufferId const buffer(parameter.tensor->buffer.index);
     std::int64_t const base = storage.persistent[buffer.index()];
-    masters.push_back({buffer, parameter.address - base, parameter.per_dp_index, parameter.tensor->elements(),
-                       parameter, writes[0], writes[1], writes[2]});
+    masters.push_back({buffer, base, parameter.tensor->elements(), parameter, writes[0], writes[1], writes[2]});
   }
 }
 
@@ -105,11 +104,11 @@ void Interpreter<Scalar>::initialise(RankState& rank) {
     std::transform(values.begin(), values.end(), begin, [](double value) { return static_cast<Scalar>(value); });
   }
   for (Master const& master : masters_[stage]) {
-    int const dp = rank.coordinate.dp;
-    auto const from = rank.memory.begin() + master.parameter.at(dp);
-    std::copy(from, from + master.count, rank.memory.begin() + master.master.at(dp));
+    auto const from = rank.memory.begin() + master.parameter.on(rank.coordinate);
+    std::copy(from, from + master.count, rank.memory.begin() + master.master.on(rank.coordinate));
   }
   rank.initial = rank.memory;
+  rank.undefined = undefined_ranges(storage, rank.coordinate);
 }
 
 template <class Scalar>
@@ -123,14 +122,14 @@ template <class Scalar>
 void Interpreter<Scalar>::prepare_step(RankState& rank) {
   StageStorage const& storage = *rank.storage;
   Plan const& plan = program_.plan;
-  for (Range range : storage.undefined[static_cast<std::size_t>(rank.coordinate.dp)])
+  for (Range range : rank.undefined)
     std::fill(rank.memory.begin() + range.begin, rank.memory.begin() + range.end,
               std::numeric_limits<Scalar>::quiet_NaN());
   Scalar* token = rank.memory.data() + storage.tokens;
   Scalar* label = rank.memory.data() + storage.labels;
   for (std::int64_t micro_batch = 0; micro_batch < plan.micro_batches(); ++micro_batch)
     for (std::int64_t row = 0; row < plan.micro_batch; ++row) {
-      std::int64_t const sequence = global_sequence(plan, rank.coordinate.dp, micro_batch, row);
+      std::int64_t const sequence = global_sequence(plan, data_index(plan, rank.coordinate), micro_batch, row);
       for (std::int64_t position = 0; position < plan.sequence_length; ++position) {
         auto id = [&](std::int64_t at) {
           return static_cast<Scalar>(token_id(training_.seed, step_, sequence, at, program_.model.vocabulary));
@@ -153,7 +152,7 @@ void Interpreter<Scalar>::step(Order const& order) {
 
 template <class Scalar>
 View<Scalar> Interpreter<Scalar>::view(RankState& rank, BoundOperand const& operand) const {
-  return {rank.memory.data() + operand.at(rank.coordinate.dp), operand.tensor};
+  return {rank.memory.data() + operand.on(rank.coordinate), operand.tensor};
 }
 
 template <class Scalar>
@@ -221,41 +220,41 @@ void Interpreter<Scalar>::release(RankState& rank, BoundInstance const& instance
 
 namespace {
 
-std::size_t stage_of_head(Plan const& plan) { return stage_of_part(plan, plan.pp * plan.chunks - 1).index(); }
+int stage_of_head(Plan const& plan) { return stage_of_part(plan, plan.pp * plan.chunks - 1).value(); }
 
 } // namespace
 
 template <class Scalar>
 double Interpreter<Scalar>::loss() const {
-  RankState const& rank = rank_state(0, 0, stage_of_head(program_.plan));
+  RankState const& rank = rank_state({.pp = stage_of_head(program_.plan)});
   return static_cast<double>(rank.memory[static_cast<std::size_t>(rank.storage->persistent[loss_buffer])]);
 }
 
 template <class Scalar>
-typename Interpreter<Scalar>::RankState const& Interpreter<Scalar>::rank_state(int tp_index, int dp_index,
-                                                                               std::size_t stage) const {
-  Coordinate const coordinate{.tp = tp_index, .dp = dp_index, .pp = static_cast<int>(stage)};
-  return ranks_[rank_at(program_.plan, coordinate).index()];
+typename Interpreter<Scalar>::RankState const& Interpreter<Scalar>::rank_state(Coordinate const& at) const {
+  return ranks_[rank_at(program_.plan, at).index()];
 }
 
 template <class Scalar>
-std::vector<double> Interpreter<Scalar>::master_of(std::size_t stage, Home const& home, int tp_index,
-                                                   int dp_index) const {
+std::vector<double> Interpreter<Scalar>::master_of(Home const& home, Coordinate const& at) const {
   std::vector<double> values(static_cast<std::size_t>(home.parameter->elements()),
                              std::numeric_limits<double>::quiet_NaN());
   std::int64_t const home_end = home.offset + home.parameter->elements();
-  for (Master const& master : masters_[stage]) {
+  for (Master const& master : masters_[static_cast<std::size_t>(at.pp)]) {
     if (master.parameters != home.parameters)
       continue;
-    int const shards = master.per_dp_index == 0 ? 1 : program_.plan.dp;
-    for (int shard = 0; shard < shards; ++shard) {
-      int const dp = shards == 1 ? dp_index : shard;
-      RankState const& rank = rank_state(tp_index, dp, stage);
-      std::int64_t const begin = std::max(home.offset, master.first(dp));
-      std::int64_t const end = std::min(home_end, master.first(dp) + master.count);
+    AxisSet sharers;
+    for (Axis axis : all_axes)
+      if (master.parameter.tensor->stride[static_cast<std::size_t>(axis)] != 0)
+        sharers = sharers | axis;
+    for (Rank const member : group_of(program_.plan, rank_at(program_.plan, at), sharers)) {
+      RankState const& rank = ranks_[member.index()];
+      std::int64_t const first = master.first(rank.coordinate);
+      std::int64_t const begin = std::max(home.offset, first);
+      std::int64_t const end = std::min(home_end, first + master.count);
       for (std::int64_t i = begin; i < end; ++i)
         values[static_cast<std::size_t>(i - home.offset)] = static_cast<double>(
-            rank.memory[static_cast<std::size_t>(master.master.at(dp) + i - master.first(dp))]);
+            rank.memory[static_cast<std::size_t>(master.master.on(rank.coordinate) + i - first)]);
     }
   }
   return values;
@@ -269,7 +268,7 @@ Weights Interpreter<Scalar>::weights() const {
       std::vector<double>& full = weights[{home.layer, home.parameter->name}];
       full.resize(static_cast<std::size_t>(product(home.parameter->full_shape)));
       for (int tp_index = 0; tp_index < program_.plan.tp; ++tp_index) {
-        std::vector<double> const shard = master_of(stage, home, tp_index, 0);
+        std::vector<double> const shard = master_of(home, {.tp = tp_index, .pp = static_cast<int>(stage)});
         std::vector<std::int64_t> const positions = positions_in_full(*home.parameter, tp_index);
         for (std::size_t i = 0; i < shard.size(); ++i)
           full[static_cast<std::size_t>(positions[i])] = shard[i];
@@ -281,31 +280,33 @@ Weights Interpreter<Scalar>::weights() const {
 template <class Scalar>
 double Interpreter<Scalar>::replica_difference() const {
   double result = 0;
-  for (int tp_index = 0; tp_index < program_.plan.tp; ++tp_index)
-    for (int dp_index = 0; dp_index < program_.plan.dp; ++dp_index) {
-      RankState const& last = rank_state(tp_index, dp_index, stage_of_head(program_.plan));
-      auto const address = static_cast<std::size_t>(last.storage->persistent[loss_buffer]);
-      result = larger_or_nan(result, std::abs(static_cast<double>(last.memory[address]) - loss()));
-      std::vector<std::vector<double>> tied; // the homes of the tied matrix, on any stage
-      for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-        for (Home const& home : homes_[stage]) {
-          std::vector<double> const values = master_of(stage, home, tp_index, dp_index);
-          bool const cut = home.parameter->placement[Axis::tp].kind == AxisPlacement::Kind::sharded;
-          result = larger_or_nan(result, largest_difference(values, master_of(stage, home, cut ? tp_index : 0, 0)));
-          if (home.parameter->tied)
-            tied.push_back(values);
-        }
-        RankState const& rank = rank_state(tp_index, dp_index, stage);
-        for (Master const& master : masters_[stage])
-          for (std::int64_t i = 0; i < master.count; ++i) {
-            auto const parameter = static_cast<std::size_t>(master.parameter.at(dp_index) + i);
-            auto const value = static_cast<std::size_t>(master.master.at(dp_index) + i);
-            result = larger_or_nan(result, std::abs(static_cast<double>(rank.memory[parameter] - rank.memory[value])));
-          }
+  for (Rank const first : group_of(program_.plan, Rank(0), data_axes | Axis::tp)) {
+    Coordinate at = coordinate_of(program_.plan, first);
+    std::vector<std::vector<double>> tied; // the homes of the tied matrix, on any stage
+    for (at.pp = 0; at.pp < program_.plan.pp; ++at.pp) {
+      RankState const& rank = rank_state(at);
+      for (Home const& home : homes_[static_cast<std::size_t>(at.pp)]) {
+        std::vector<double> const values = master_of(home, at);
+        bool const cut = home.parameter->placement[Axis::tp].kind == AxisPlacement::Kind::sharded;
+        Coordinate const like{.tp = cut ? at.tp : 0, .pp = at.pp};
+        result = larger_or_nan(result, largest_difference(values, master_of(home, like)));
+        if (home.parameter->tied)
+          tied.push_back(values);
       }
-      for (std::vector<double> const& values : tied)
-        result = larger_or_nan(result, largest_difference(values, tied.front()));
+      for (Master const& master : masters_[static_cast<std::size_t>(at.pp)])
+        for (std::int64_t i = 0; i < master.count; ++i) {
+          auto const parameter = static_cast<std::size_t>(master.parameter.on(at) + i);
+          auto const value = static_cast<std::size_t>(master.master.on(at) + i);
+          result = larger_or_nan(result, std::abs(static_cast<double>(rank.memory[parameter] - rank.memory[value])));
+        }
+      if (at.pp == stage_of_head(program_.plan)) {
+        auto const address = static_cast<std::size_t>(rank.storage->persistent[loss_buffer]);
+        result = larger_or_nan(result, std::abs(static_cast<double>(rank.memory[address]) - loss()));
+      }
     }
+    for (std::vector<double> const& values : tied)
+      result = larger_or_nan(result, largest_difference(values, tied.front()));
+  }
   return result;
 }
 

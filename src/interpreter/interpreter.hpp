@@ -53,15 +53,15 @@ private:
     KernelContext context;
     std::vector<Scalar> memory;
     std::vector<Scalar> initial;
+    std::vector<Range> undefined; // when a step begins
   };
-  // What one adam op works on: elements [offset + per_dp_index * dp index, + count) of a flat buffer of parameters.
+  // What one adam op works on: a rank's elements [first, + count) of a bucket of parameters.
   struct Master {
     BufferId parameters;
-    std::int64_t offset = 0;
-    std::int64_t per_dp_index = 0;
+    std::int64_t base = 0; // address of the bucket's first element, were it whole
     std::int64_t count = 0;
     BoundOperand parameter, master, m, v;
-    [[nodiscard]] std::int64_t first(int dp_index) const { return offset + per_dp_index * dp_index; }
+    [[nodiscard]] std::int64_t first(Coordinate const& at) const { return parameter.on(at) - base; }
   };
   // A parameter's range of a flat buffer.
   struct Home {
@@ -81,9 +81,9 @@ private:
   void run_together(std::span<ExecutionGraph::Member const> members, Op const& op);
   void release(RankState& rank, BoundInstance const& instance);
   [[nodiscard]] View<Scalar> view(RankState& rank, BoundOperand const& operand) const;
-  // A parameter's master values as the ranks (tp index, any dp index, stage) hold them; dp replicas from `dp_index`.
-  [[nodiscard]] std::vector<double> master_of(std::size_t stage, Home const& home, int tp_index, int dp_index) const;
-  [[nodiscard]] RankState const& rank_state(int tp_index, int dp_index, std::size_t stage) const;
+  // A parameter's master values as the rank at `at` and those with which it shares them out hold them.
+  [[nodiscard]] std::vector<double> master_of(Home const& home, Coordinate const& at) const;
+  [[nodiscard]] RankState const& rank_state(Coordinate const& at) const;
 
   Program const& program_;
   TrainingParameters training_;

@@ -555,7 +555,7 @@ void adam(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext
 
 template <class Scalar>
 bool takes_maximum(Op const& op, View<Scalar> const& view) {
-  for (Axis axis : {Axis::tp, Axis::dp, Axis::pp})
+  for (Axis axis : all_axes)
     if (op.group.axes.contains(axis) && view.tensor->placement[axis].kind == AxisPlacement::Kind::partial_max)
       return true;
   return false;

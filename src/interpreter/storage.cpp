@@ -63,8 +63,8 @@ public:
     for (Instance const& instance : storage_.instances)
       bind(instance);
     storage_.size = storage_.arena + arena_.size();
-    for (int dp_index = 0; dp_index < program_.plan.dp; ++dp_index)
-      storage_.undefined.push_back(undefined(dp_index));
+    for (TensorId id : stage_.initial)
+      storage_.initial.push_back(operand(Instance{}, stage_[id], false));
     return std::move(storage_);
   }
 
@@ -105,16 +105,21 @@ private:
   }
 
   BoundOperand operand(Instance const& instance, Tensor const& tensor, bool writes) {
-    Access const access = resolve(program_, stage_, instance, tensor, 0);
+    Access const access = resolve(program_, stage_, instance, tensor, Coordinate{});
     Range const range = range_of(access.key, writes);
-    std::int64_t shift = 0;
-    if (access.key.space == Space::stage && program_.plan.dp > 1)
-      shift = resolve(program_, stage_, instance, tensor, 1).begin - access.begin;
-    std::int64_t const last = shift * (program_.plan.dp - 1);
-    if (access.begin < 0 || access.begin + last < 0 ||
-        access.end + std::max<std::int64_t>(last, 0) > range.end - range.begin)
+    std::int64_t const lowest = access.begin + std::min<std::int64_t>(last_shift(tensor), 0);
+    std::int64_t const highest = access.end + std::max<std::int64_t>(last_shift(tensor), 0);
+    if (access.begin < 0 || lowest < 0 || highest > range.end - range.begin)
       throw std::runtime_error("tensor '" + tensor.name + "' exceeds its buffer");
-    return {range.begin + access.begin, shift, &tensor};
+    return {range.begin + access.begin, &tensor};
+  }
+
+  // From the first rank's shard to the last one's.
+  std::int64_t last_shift(Tensor const& tensor) const {
+    Coordinate last;
+    for (Axis axis : all_axes)
+      last[axis] = degree(program_.plan, axis) - 1;
+    return tensor.offset_on(last) - tensor.offset;
   }
 
   // The place of a buffer at this point of the issue order. Reading a released buffer finds its old place; reading one
@@ -151,26 +156,6 @@ private:
     arena_.free({found->second.range.begin - storage_.arena, found->second.range.end - storage_.arena});
   }
 
-  // The gaps between the initial tensors of the persistent buffers, and the arena.
-  std::vector<Range> undefined(int dp_index) {
-    std::vector<Range> defined;
-    for (TensorId id : stage_.initial) {
-      BoundOperand const initial = operand(Instance{}, stage_[id], false);
-      defined.push_back({initial.at(dp_index), initial.at(dp_index) + stage_[id].elements()});
-    }
-    defined.push_back({storage_.tokens, storage_.arena});
-    std::sort(defined.begin(), defined.end(), [](Range a, Range b) { return a.begin < b.begin; });
-    std::vector<Range> gaps;
-    std::int64_t next = 0;
-    for (Range range : defined) {
-      if (range.begin > next)
-        gaps.push_back({next, range.begin});
-      next = std::max(next, range.end);
-    }
-    gaps.push_back({next, storage_.size});
-    return gaps;
-  }
-
   Program const& program_;
   StageProgram const& stage_;
   StageStorage storage_;
@@ -179,6 +164,23 @@ private:
 };
 
 } // namespace
+
+// The gaps between the initial tensors of the persistent buffers, and the arena.
+std::vector<Range> undefined_ranges(StageStorage const& storage, Coordinate const& at) {
+  std::vector<Range> defined{{storage.tokens, storage.arena}};
+  for (BoundOperand const& initial : storage.initial)
+    defined.push_back({initial.on(at), initial.on(at) + initial.tensor->elements()});
+  std::sort(defined.begin(), defined.end(), [](Range a, Range b) { return a.begin < b.begin; });
+  std::vector<Range> gaps;
+  std::int64_t next = 0;
+  for (Range range : defined) {
+    if (range.begin > next)
+      gaps.push_back({next, range.begin});
+    next = std::max(next, range.end);
+  }
+  gaps.push_back({next, storage.size});
+  return gaps;
+}
 
 StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse) {
   return Layout(program, stage, reuse).take();

@@ -22,9 +22,9 @@ struct Range {
 // An instance whose operands and releases are resolved to addresses: elements from the beginning of the rank's memory.
 struct BoundOperand {
   std::int64_t address = 0;
-  std::int64_t per_dp_index = 0; // added for each unit of the rank's dp index: views of a rank's own shard
   Tensor const* tensor = nullptr;
-  [[nodiscard]] std::int64_t at(int dp_index) const { return address + per_dp_index * dp_index; }
+  // On the rank at `at`: a rank's own shard lies elsewhere on each.
+  [[nodiscard]] std::int64_t on(Coordinate const& at) const { return address + tensor->offset_on(at) - tensor->offset; }
 };
 
 struct BoundInstance {
@@ -47,7 +47,7 @@ struct StageStorage {
   std::int64_t labels = 0;
   std::int64_t arena = 0;
   std::int64_t size = 0;
-  std::vector<std::vector<Range>> undefined; // by dp index: what holds no value when a step begins
+  std::vector<BoundOperand> initial; // what holds a value when a step begins
 };
 
 // Which free block of the arena a buffer takes, if any is large enough.
@@ -55,6 +55,9 @@ enum class Reuse : std::uint8_t {
   same_size, // the one of its very size that was freed last, else the one that was freed first
   last_freed // the one that was freed last: the shortest time between a release and the next use of the memory
 };
+
+// What holds no value when a step begins on the rank at `at`.
+std::vector<Range> undefined_ranges(StageStorage const& storage, Coordinate const& at);
 
 // Throws std::runtime_error when a tensor exceeds its buffer. Needs no well-formed program otherwise.
 StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse);

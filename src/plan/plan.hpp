@@ -36,12 +36,14 @@ enum class P2p {
 struct Plan {
   int tp = 1;
   int pp = 1;
+  int cp = 1;
   int dp = 1;
   int chunks = 1;            // v: model chunks per stage; > 1 needs an interleaved or V-shaped schedule
   int micro_batch_group = 0; // interleaved: micro-batches that run one chunk in a row; 0: pp
   std::vector<int> layout{}; // blocks of each of the pp * chunks parts, in the model's order; empty: spread evenly
   bool sequence_parallel = false;
   int zero_stage = 0; // 0 or 1
+  int zero_group = 0; // data-parallel ranks that share out the model states, the others hold copies (HSDP); 0: all
   Schedule schedule = Schedule::one_f_one_b;
   Recompute recompute = Recompute::none;
   int recompute_layers = -1;     // the first n blocks of every chunk are recomputed; -1: all
@@ -60,9 +62,12 @@ struct Plan {
   Attention attention = Attention::fused;
   P2p p2p = P2p::synchronous;
 
-  [[nodiscard]] int world_size() const { return tp * pp * dp; }
+  [[nodiscard]] int world_size() const { return tp * cp * pp * dp; }
+  [[nodiscard]] int replicas() const { return zero_group > 0 ? dp / zero_group : 1; }
   [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (micro_batch * dp); } // m, of one rank
-  [[nodiscard]] std::int64_t tokens() const { return sequence_length * micro_batch; } // T, of one micro-batch
+  [[nodiscard]] std::int64_t tokens() const {
+    return sequence_length / cp * micro_batch;
+  } // T, of one micro-batch on a rank
   friend bool operator==(Plan const&, Plan const&) = default;
 };
 

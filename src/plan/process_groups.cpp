@@ -3,49 +3,88 @@
 namespace foreplan {
 
 std::string to_string(AxisSet axes) {
+  constexpr std::array<char const*, axis_count> names{"tp", "cp", "dp", "replica", "pp"};
   std::string text;
-  for (Axis axis : {Axis::tp, Axis::dp, Axis::pp}) {
+  for (Axis axis : all_axes) {
     if (!axes.contains(axis))
       continue;
     if (!text.empty())
       text += '+';
-    text += axis == Axis::tp ? "tp" : axis == Axis::dp ? "dp" : "pp";
+    text += names[static_cast<std::size_t>(axis)];
   }
   return text;
 }
 
-int degree(Plan const& plan, Axis axis) { return axis == Axis::tp ? plan.tp : axis == Axis::dp ? plan.dp : plan.pp; }
+int degree(Plan const& plan, Axis axis) {
+  switch (axis) {
+    case Axis::tp: return plan.tp;
+    case Axis::cp: return plan.cp;
+    case Axis::dp: return plan.dp / plan.replicas();
+    case Axis::replica: return plan.replicas();
+    case Axis::pp: return plan.pp;
+  }
+  return 1;
+}
 
 int group_size(Plan const& plan, AxisSet axes) {
   int size = 1;
-  for (Axis axis : {Axis::tp, Axis::dp, Axis::pp})
+  for (Axis axis : all_axes)
     if (axes.contains(axis))
       size *= degree(plan, axis);
   return size;
 }
 
+AxisSet nontrivial(Plan const& plan, AxisSet axes) {
+  AxisSet result;
+  for (Axis axis : all_axes)
+    if (axes.contains(axis) && degree(plan, axis) > 1)
+      result = result | axis;
+  return result;
+}
+
+AxisSet data_group(Plan const& plan) {
+  AxisSet const axes = nontrivial(plan, data_axes);
+  return axes.empty() ? AxisSet(Axis::dp) : axes;
+}
+
+int data_index(Plan const& plan, Coordinate const& coordinate) {
+  return coordinate.replica * degree(plan, Axis::dp) + coordinate.dp;
+}
+
 Coordinate coordinate_of(Plan const& plan, Rank rank) {
-  int const r = rank.value();
-  return {r % plan.tp, r / plan.tp % plan.dp, r / (plan.tp * plan.dp)};
+  Coordinate result;
+  int rest = rank.value();
+  for (Axis axis : all_axes) {
+    result[axis] = rest % degree(plan, axis);
+    rest /= degree(plan, axis);
+  }
+  return result;
 }
 
 Rank rank_at(Plan const& plan, Coordinate coordinate) {
-  return Rank(coordinate.tp + plan.tp * (coordinate.dp + plan.dp * coordinate.pp));
+  int rank = 0, unit = 1;
+  for (Axis axis : all_axes) {
+    rank += unit * coordinate.along(axis);
+    unit *= degree(plan, axis);
+  }
+  return Rank(rank);
 }
 
 std::vector<Rank> group_of(Plan const& plan, Rank rank, AxisSet axes) {
-  Coordinate const self = coordinate_of(plan, rank);
-  auto range = [&](Axis axis) {
-    return axes.contains(axis) ? std::pair{0, degree(plan, axis)} : std::pair{self.along(axis), self.along(axis) + 1};
-  };
-  auto const [tp_first, tp_last] = range(Axis::tp);
-  auto const [dp_first, dp_last] = range(Axis::dp);
-  auto const [pp_first, pp_last] = range(Axis::pp);
-  std::vector<Rank> members;
-  for (int pp = pp_first; pp < pp_last; ++pp)
-    for (int dp = dp_first; dp < dp_last; ++dp)
-      for (int tp = tp_first; tp < tp_last; ++tp)
-        members.push_back(rank_at(plan, {tp, dp, pp}));
+  Coordinate first = coordinate_of(plan, rank);
+  for (Axis axis : all_axes)
+    if (axes.contains(axis))
+      first[axis] = 0;
+  std::vector<Rank> members{rank_at(plan, first)};
+  int unit = 1;                // between neighbours along the axis
+  for (Axis axis : all_axes) { // each axis lays copies of what is there behind it: ascending ranks
+    int const count = degree(plan, axis);
+    std::size_t const size = members.size();
+    for (int i = 1; axes.contains(axis) && i < count; ++i)
+      for (std::size_t k = 0; k < size; ++k)
+        members.push_back(Rank(members[k].value() + i * unit));
+    unit *= count;
+  }
   return members;
 }
 

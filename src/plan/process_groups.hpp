@@ -1,10 +1,12 @@
 // Ranks and their groups. A group is named by the axes along which its members differ: {tp} is a tensor-parallel
-// group, {tp, pp} a model-parallel group, {tp, dp, pp} the world.
+// group, {tp, pp} a model-parallel group, all axes the world. Data-parallel ranks form a grid: those along `dp` share out
+// the model states among them (ZeRO), those along `replica` hold copies; without copies there is one replica.
 #pragma once
 
 #include "plan/plan.hpp"
 #include "units/ids.hpp"
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -12,8 +14,9 @@
 
 namespace foreplan {
 
-enum class Axis : std::uint8_t { tp, dp, pp };
-inline constexpr int axis_count = 3;
+enum class Axis : std::uint8_t { tp, cp, dp, replica, pp }; // in rank order: tp varies fastest
+inline constexpr int axis_count = 5;
+inline constexpr std::array<Axis, axis_count> all_axes{Axis::tp, Axis::cp, Axis::dp, Axis::replica, Axis::pp};
 
 // A set of axes, as a bit mask.
 class AxisSet {
@@ -28,26 +31,60 @@ public:
   [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }
   [[nodiscard]] constexpr std::uint8_t bits() const { return bits_; }
   friend constexpr auto operator<=>(AxisSet, AxisSet) = default;
+  friend constexpr AxisSet operator|(AxisSet a, AxisSet b) {
+    a.bits_ = static_cast<std::uint8_t>(a.bits_ | b.bits_);
+    return a;
+  }
 
 private:
   static constexpr std::uint8_t bit(Axis axis) { return static_cast<std::uint8_t>(1U << static_cast<unsigned>(axis)); }
   std::uint8_t bits_ = 0;
 };
 
+// Along these axes ranks see different tokens and hold the same parameters before any sharding.
+inline constexpr AxisSet data_axes{Axis::cp, Axis::dp, Axis::replica};
+
 std::string to_string(AxisSet axes); // "tp", "tp+pp"
 
 struct Coordinate {
   int tp = 0;
+  int cp = 0;
   int dp = 0;
+  int replica = 0;
   int pp = 0;
   friend auto operator<=>(Coordinate const&, Coordinate const&) = default;
-  [[nodiscard]] int along(Axis axis) const { return axis == Axis::tp ? tp : axis == Axis::dp ? dp : pp; }
+  [[nodiscard]] int along(Axis axis) const {
+    switch (axis) {
+      case Axis::tp: return tp;
+      case Axis::cp: return cp;
+      case Axis::dp: return dp;
+      case Axis::replica: return replica;
+      case Axis::pp: return pp;
+    }
+    return 0;
+  }
+  int& operator[](Axis axis) {
+    switch (axis) {
+      case Axis::tp: return tp;
+      case Axis::cp: return cp;
+      case Axis::dp: return dp;
+      case Axis::replica: return replica;
+      case Axis::pp: break;
+    }
+    return pp;
+  }
 };
 
 int degree(Plan const& plan, Axis axis);
 int group_size(Plan const& plan, AxisSet axes);
+// Those of the axes along which there is more than one rank: a group's name is this.
+AxisSet nontrivial(Plan const& plan, AxisSet axes);
+// The group over which parameters are replicated before any sharding: {dp}, {cp, dp}, ...; {dp} when it is one rank.
+AxisSet data_group(Plan const& plan);
+// 0..plan.dp: which sequences of the global batch a rank works on.
+int data_index(Plan const& plan, Coordinate const& coordinate);
 
-// Megatron's default rank order: tp varies fastest, then dp, then pp.
+// Megatron's default rank order: tp varies fastest, then cp, dp (shards, then replicas), pp.
 Coordinate coordinate_of(Plan const& plan, Rank rank);
 Rank rank_at(Plan const& plan, Coordinate coordinate);
 

@@ -115,8 +115,8 @@ BufferKey resolve(Program const& program, StageProgram const& stage, Instance co
 }
 
 Access resolve(Program const& program, StageProgram const& stage, Instance const& instance, Tensor const& tensor,
-               int dp_index) {
-  Access access{resolve(program, stage, instance, tensor.buffer), tensor.offset + tensor.dp_stride * dp_index, 0};
+               Coordinate const& at) {
+  Access access{resolve(program, stage, instance, tensor.buffer), tensor.offset_on(at), 0};
   if (tensor.buffer.scope == BufferRef::Scope::parameter || tensor.buffer.scope == BufferRef::Scope::gradient)
     access.begin += stage.layers[static_cast<std::size_t>(instance.layer)]
                         .homes[static_cast<std::size_t>(tensor.buffer.index)]

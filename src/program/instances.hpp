@@ -41,9 +41,9 @@ struct Access {
   std::int64_t end = 0;
 };
 
-// The storage that a tensor of this instance refers to on a rank of this dp index.
+// The storage that a tensor of this instance refers to on the rank at `at`.
 Access resolve(Program const& program, StageProgram const& stage, Instance const& instance, Tensor const& tensor,
-               int dp_index);
+               Coordinate const& at);
 // The same for a release.
 BufferKey resolve(Program const& program, StageProgram const& stage, Instance const& instance, BufferRef buffer);
 

@@ -21,7 +21,7 @@ TensorId LayerBuilder::local(std::string name, std::vector<std::int64_t> shape, 
                 .category = category,
                 .split_dimension = cut.dimension,
                 .residual = cut.residual};
-  tensor.placement[Axis::dp] = sharded(0);
+  tensor.placement = placed({}, data_axes, sharded(0));
   program_.buffers.push_back({tensor.name, category, dtype, tensor.elements(), false});
   return add(std::move(tensor));
 }
@@ -32,19 +32,19 @@ TensorId LayerBuilder::boundary(std::string name, BufferRef::Scope scope, std::v
                 .shape = std::move(shape),
                 .dtype = plan_.parameter_dtype,
                 .residual = true};
-  tensor.placement[Axis::dp] = sharded(0);
+  tensor.placement = placed({}, data_axes, sharded(0));
   return add(std::move(tensor));
 }
 
 TensorId LayerBuilder::ids(std::string name, BufferRef::Scope scope, std::int64_t tokens) {
   Tensor tensor{.name = std::move(name), .buffer = {scope, 0}, .shape = {tokens}, .dtype = DType::int32};
-  tensor.placement[Axis::dp] = sharded(0);
+  tensor.placement = placed({}, data_axes, sharded(0));
   return add(std::move(tensor));
 }
 
 TensorId LayerBuilder::loss() {
   Tensor tensor{.name = "loss", .buffer = {BufferRef::Scope::stage, loss_buffer}, .shape = {1}, .dtype = DType::fp32};
-  tensor.placement[Axis::dp] = partial_sum;
+  tensor.placement = placed({}, data_axes, partial_sum);
   return add(std::move(tensor));
 }
 
@@ -57,7 +57,7 @@ ParameterTensors LayerBuilder::parameter(std::string const& name, std::vector<st
   bool const on_both_ends = tied && !ends_share_stage(plan_);
   parameter.placement[Axis::pp] = on_both_ends ? replicated : sharded(0);
   parameter.gradient_placement[Axis::pp] = on_both_ends ? partial_sum : sharded(0);
-  parameter.gradient_placement[Axis::dp] = partial_sum;
+  parameter.gradient_placement = placed(parameter.gradient_placement, data_axes, partial_sum);
   Tensor value{.name = name,
                .buffer = {BufferRef::Scope::parameter, index},
                .shape = shape,

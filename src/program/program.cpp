@@ -4,9 +4,16 @@
 
 namespace foreplan {
 
+Placement placed(Placement placement, AxisSet axes, AxisPlacement along) {
+  for (Axis axis : all_axes)
+    if (axes.contains(axis))
+      placement[axis] = along;
+  return placement;
+}
+
 std::string to_string(Placement const& placement) {
   std::string text;
-  for (Axis axis : {Axis::tp, Axis::dp, Axis::pp}) {
+  for (Axis axis : all_axes) {
     AxisPlacement const& on = placement[axis];
     if (on == replicated)
       continue;
@@ -36,17 +43,43 @@ std::string_view to_string(Category category) {
   return "?";
 }
 
+std::string_view to_string(MemoryTier tier) {
+  switch (tier) {
+    case MemoryTier::device: return "device";
+    case MemoryTier::host: return "host";
+    case MemoryTier::disk: return "disk";
+  }
+  return "?";
+}
+
 std::string_view to_string(Stream stream) {
   switch (stream) {
     case Stream::compute: return "compute";
     case Stream::tp: return "tp";
+    case Stream::cp: return "cp";
     case Stream::dp: return "dp";
+    case Stream::replica: return "replica";
+    case Stream::copy_down: return "copy down";
+    case Stream::copy_up: return "copy up";
+    case Stream::host: return "host";
+    case Stream::disk_read: return "disk read";
+    case Stream::disk_write: return "disk write";
     case Stream::send_activation: return "send activation";
     case Stream::receive_activation: return "receive activation";
     case Stream::send_gradient: return "send gradient";
     case Stream::receive_gradient: return "receive gradient";
   }
   return "?";
+}
+
+std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
+  std::vector<Rank> members = group_of(plan, rank, group.axes);
+  if (group.pipeline_ends)
+    std::erase_if(members, [&](Rank member) {
+      int const stage = coordinate_of(plan, member).pp;
+      return stage != 0 && stage != plan.pp - 1;
+    });
+  return members;
 }
 
 std::string_view to_string(SlotKind kind) {

@@ -39,6 +39,8 @@ struct Placement {
   AxisPlacement const& operator[](Axis axis) const { return along[static_cast<std::size_t>(axis)]; }
   friend bool operator==(Placement const&, Placement const&) = default;
 };
+// The same, but placed as said along these axes.
+Placement placed(Placement placement, AxisSet axes, AxisPlacement along);
 std::string to_string(Placement const& placement); // "tp shard 0, dp partial sum"
 
 // ---------------------------------------------------------------------------------------------------- buffers, tensors
@@ -47,14 +49,21 @@ enum class Category : std::uint8_t { parameters, gradients, optimizer, activatio
 inline constexpr int category_count = 7;
 std::string_view to_string(Category category);
 
-// Storage. Persistent buffers live for the whole run; the others exist once per use (layer, micro-batch): from the
-// issue of their first writer to the op that releases them.
+// Which memory of a rank: its accelerator's, its share of the node's, or of the node's disks.
+enum class MemoryTier : std::uint8_t { device, host, disk };
+inline constexpr int memory_tier_count = 3;
+std::string_view to_string(MemoryTier tier);
+
+// Storage. Persistent buffers live for the whole run; the others from the issue of a first writer to the op that releases
+// them: once per (layer, micro-batch) those of layer programs, any number of times in a step those of stages (a gathered
+// weight lives once per gather).
 struct Buffer {
   std::string name;
   Category category = Category::scratch;
   DType dtype = DType::fp32;
   std::int64_t elements = 0;
   bool persistent = false;
+  MemoryTier tier = MemoryTier::device;
 };
 
 // Where a tensor's storage is found. A layer program's references are resolved per (layer, micro-batch):
@@ -82,8 +91,8 @@ struct BufferRef {
 struct Tensor {
   std::string name;
   BufferRef buffer;
-  std::int64_t offset = 0;    // elements from the buffer's beginning
-  std::int64_t dp_stride = 0; // added to the offset once for each step of the rank's dp index: the rank's own shard
+  std::int64_t offset = 0;                       // elements from the buffer's beginning
+  std::array<std::int64_t, axis_count> stride{}; // added to the offset for each step of the rank's index: its own shard
   std::vector<std::int64_t> shape;
   DType dtype = DType::bf16;
   Placement placement{};
@@ -98,6 +107,14 @@ struct Tensor {
       product *= size;
     return product;
   }
+  [[nodiscard]] bool is_own_shard() const { return stride != std::array<std::int64_t, axis_count>{}; }
+  // Where it begins in its buffer on the rank at `at`.
+  [[nodiscard]] std::int64_t offset_on(Coordinate const& at) const {
+    std::int64_t result = offset;
+    for (Axis axis : all_axes)
+      result += stride[static_cast<std::size_t>(axis)] * at.along(axis);
+    return result;
+  }
 };
 
 // ---------------------------------------------------------------------------------------------------------------- ops
@@ -106,13 +123,20 @@ struct Tensor {
 enum class Stream : std::uint8_t {
   compute,
   tp,
+  cp,
   dp,
+  replica,
+  copy_down, // device to host
+  copy_up,
+  host, // computation by the CPU
+  disk_read,
+  disk_write,
   send_activation,
   receive_activation,
   send_gradient,
   receive_gradient
 };
-inline constexpr int stream_count = 7;
+inline constexpr int stream_count = 14;
 std::string_view to_string(Stream stream);
 
 // The kinds of ops. reads -> writes are positional; "rw" tensors stand in both lists. Exact semantics: op_kinds.md in
@@ -175,6 +199,9 @@ struct Group {
   bool pipeline_ends = false;
   friend auto operator<=>(Group const&, Group const&) = default;
 };
+
+// Ascending; a middle stage is no member of a group of the pipeline's ends.
+std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group);
 
 // A one-way connection between the ranks of equal tp and dp index of two stages; transfers on it match in order.
 struct Channel {

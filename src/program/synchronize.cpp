@@ -163,13 +163,19 @@ private:
   }
 
   bool touches_new_temporary(Node const& node) const {
-    return std::any_of(node.writes.begin(), node.writes.end(),
-                       [&](Range const& write) { return write.temporary && !uses_.contains(write.storage); });
+    return std::any_of(node.writes.begin(), node.writes.end(), [&](Range const& write) {
+      return write.temporary && (!uses_.contains(write.storage) || released_.contains(write.storage));
+    });
   }
 
   void record(Node const& node, std::int32_t position) {
     anything_released_ = anything_released_ || node.releases_inside || !node.releases.empty();
+    for (Storage const& storage : node.releases) {
+      uses_[storage] = {{0, INT64_MAX, position, true}}; // it followed all uses; what lives there next follows it
+      released_.insert(storage);
+    }
     for (Range const& write : node.writes) {
+      released_.erase(write.storage);
       auto& uses = uses_[write.storage];
       std::erase_if(uses, [&](Use const& use) { return write.begin <= use.begin && use.end <= write.end; });
       uses.push_back({write.begin, write.end, position, true});
@@ -191,6 +197,7 @@ private:
   std::array<std::int32_t, stream_count> tail_ = filled_with_minus_one();
   std::array<std::int32_t, stream_count> count_{};
   std::map<Storage, std::vector<Use>> uses_;
+  std::set<Storage> released_; // and not in use again
 
   static std::array<std::int32_t, stream_count> filled_with_minus_one() {
     std::array<std::int32_t, stream_count> array;
@@ -374,7 +381,7 @@ Node node_of(StageProgram const& stage, Op const& op) {
   auto range = [&](TensorId id) {
     Tensor const& tensor = stage[id];
     // Which shard is a rank's own differs: a shard stands for the whole.
-    bool const own_shard = tensor.dp_stride != 0;
+    bool const own_shard = tensor.is_own_shard();
     bool const persistent = tensor.buffer.scope == Scope::stage &&
                             stage.buffers[static_cast<std::size_t>(tensor.buffer.index)].persistent;
     return Range{storage(tensor.buffer), own_shard ? 0 : tensor.offset,

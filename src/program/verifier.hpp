@@ -1,12 +1,12 @@
 // Proof that a program is well formed, without running it: no races, no missing communication, no use of memory that is
 // not there.
 //
-// Per rank (all ranks of a stage run one program; their shards differ, so the first and last dp index are both checked):
+// Per rank (all ranks of a stage run one program; their shards differ, so the first and the last rank are both checked):
 //  order     every read after write, write after read and write after write on a buffer, and every transfer after the one
 //            before it on its communicator and on its stream (ranks with several communicators in common enter them in
 //            one order, or may wait in a circle), is ordered by streams, waits and host syncs; everything precedes the
 //            step's end
-//  pool      a temporary's first use follows all releases issued before it; a release follows all uses
+//  pool      the first use of each life of a temporary follows all releases issued before it; a release follows all uses
 //  content   every read finds what it expects written there: something, of its dtype and placement
 //  rules     every op's written placements follow from what it reads (placement_rules.hpp); sizes and scales fit the group
 // Across ranks: members of a communicator enter the same transfers in the same order, and nobody waits in a circle.
@@ -25,13 +25,17 @@ struct Finding {
   std::string text;
 };
 
+// The coordinates to look at: the first rank of the stage, and the last if there are more.
+std::vector<Coordinate> corner_ranks(Plan const& plan, Stage stage);
+
 // Empty: proved. At most `limit` findings of each sort and stage.
 std::vector<Finding> verify(Program const& program, std::size_t limit = 4);
 
 // The order part of the proof for one stage, fit to be asked "and without this edge?" many times.
 class StageOrder {
 public:
-  StageOrder(Program const& program, StageProgram const& stage, int dp_index);
+  // As the rank at `at` runs it.
+  StageOrder(Program const& program, StageProgram const& stage, Coordinate const& at);
 
   // An edge of the happens-before relation, taken away.
   struct Deletion {
@@ -66,7 +70,7 @@ private:
     Clock clock;
   };
 
-  void collect_pairs(Program const& program, StageProgram const& stage, int dp_index);
+  void collect_pairs(Program const& program, StageProgram const& stage, Coordinate const& at);
   [[nodiscard]] std::vector<Placed> clocks(Deletion const& deletion) const;
   [[nodiscard]] bool ordered(std::vector<Placed> const& placed, std::int32_t earlier, std::int32_t later) const;
   // Calls report(earlier, later, rule) for what is not ordered as it must be, until it returns false.

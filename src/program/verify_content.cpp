@@ -27,7 +27,7 @@ struct Piece {
 // Placements as far as they mean something: an axis of one rank means nothing, and in a flat buffer a shard is a shard,
 // whatever dimension the parameter was cut along.
 Placement comparable(Plan const& plan, Placement placement, bool flat) {
-  for (Axis axis : {Axis::tp, Axis::dp, Axis::pp}) {
+  for (Axis axis : all_axes) {
     if (degree(plan, axis) == 1)
       placement[axis] = replicated;
     else if (flat && placement[axis].kind == AxisPlacement::Kind::sharded)
@@ -38,8 +38,8 @@ Placement comparable(Plan const& plan, Placement placement, bool flat) {
 
 class ContentCheck {
 public:
-  ContentCheck(Program const& program, StageProgram const& stage, int dp_index, std::size_t limit)
-      : program_(program), stage_(stage), dp_index_(dp_index), limit_(limit) {}
+  ContentCheck(Program const& program, StageProgram const& stage, Coordinate const& at, std::size_t limit)
+      : program_(program), stage_(stage), at_(at), limit_(limit) {}
 
   std::vector<std::string> run() {
     Instance at_start{};
@@ -79,6 +79,7 @@ private:
       BufferKey const key = resolve(program_, stage_, instance, buffer);
       if (!released_.insert(key).second)
         find(fmt::format("{} releases {} again", who, buffer_of(program_, stage_, key).name));
+      held_[key].clear();
     }
   }
 
@@ -87,7 +88,7 @@ private:
   }
 
   void read(Instance const& instance, Tensor const& tensor, std::string const& who) {
-    Access const access = resolve(program_, stage_, instance, tensor, dp_index_);
+    Access const access = resolve(program_, stage_, instance, tensor, at_);
     if (is_data(access.key))
       return;
     if (released_.contains(access.key))
@@ -112,9 +113,12 @@ private:
   }
 
   void write(Instance const& instance, Tensor const& tensor) {
-    Access const access = resolve(program_, stage_, instance, tensor, dp_index_);
+    Access const access = resolve(program_, stage_, instance, tensor, at_);
     Buffer const buffer = buffer_of(program_, stage_, access.key);
-    if (released_.contains(access.key))
+    bool const is_free = released_.contains(access.key);
+    if (is_free && access.key.space == BufferKey::Space::stage)
+      released_.erase(access.key); // it lives again
+    else if (is_free)
       find(fmt::format("{} is written after its release", tensor.name));
     if (access.begin < 0 || access.end > buffer.elements || tensor.dtype != buffer.dtype)
       find(fmt::format("{} does not lie inside its buffer ({})", tensor.name, buffer.name));
@@ -132,7 +136,7 @@ private:
 
   Program const& program_;
   StageProgram const& stage_;
-  int dp_index_;
+  Coordinate at_;
   std::size_t limit_;
   std::unordered_map<BufferKey, std::vector<Piece>, BufferKeyHash> held_;
   std::set<BufferKey> released_;
@@ -160,15 +164,35 @@ std::string size_finding(Plan const& plan, Op const& op, Operands const& o) {
 }
 
 // A gather or scatter inside one buffer works on the rank's own shard of it where that shard lies (as NCCL asks for).
-std::string in_place_finding(Op const& op, Operands const& o) {
+std::string in_place_finding(Plan const& plan, Op const& op, Operands const& o) {
   if ((op.kind != OpKind::all_gather && op.kind != OpKind::reduce_scatter) || o.reads[0]->buffer != o.writes[0]->buffer)
     return {};
   bool const gathers = op.kind == OpKind::all_gather;
   Tensor const& shard = gathers ? *o.reads[0] : *o.writes[0];
   Tensor const& whole = gathers ? *o.writes[0] : *o.reads[0];
-  bool const is_own_shard = op.group.axes == Axis::dp && shard.offset == whole.offset &&
-                            shard.dp_stride == shard.elements();
+  bool is_own_shard = shard.offset == whole.offset && !op.group.pipeline_ends;
+  std::int64_t apart = shard.elements(); // neighbours along the axis
+  for (Axis axis : all_axes) {
+    auto const i = static_cast<std::size_t>(axis);
+    bool const shares = op.group.axes.contains(axis) && degree(plan, axis) > 1;
+    is_own_shard = is_own_shard && shard.stride[i] == (shares ? apart : whole.stride[i]);
+    apart *= shares ? degree(plan, axis) : 1;
+  }
   return is_own_shard ? std::string{} : fmt::format("{} in place, but not on the rank's own shard", op.name);
+}
+
+// Shards lie side by side, along the axes in rank order.
+std::string shard_finding(Plan const& plan, Op const& op, Tensor const& tensor) {
+  std::int64_t apart = tensor.elements();
+  for (Axis axis : all_axes) {
+    std::int64_t const stride = tensor.stride[static_cast<std::size_t>(axis)];
+    if (stride == 0 || degree(plan, axis) == 1)
+      continue;
+    if (stride != apart)
+      return fmt::format("{}: shards of {} elements stand {} apart", op.name, apart, stride);
+    apart *= degree(plan, axis);
+  }
+  return {};
 }
 
 // Ranks of the group that add the same squares to the norm.
@@ -178,7 +202,7 @@ double expected_scale(Plan const& plan, Op const& op, Operands const& o) {
     case OpKind::loss_backward: return 1.0 / static_cast<double>(plan.global_batch * plan.sequence_length);
     case OpKind::norm_squared: {
       double holders = 1;
-      for (Axis axis : {Axis::tp, Axis::dp, Axis::pp})
+      for (Axis axis : all_axes)
         if (degree(plan, axis) > 1 && o.reads[0]->placement[axis] == replicated &&
             o.writes[0]->placement[axis] == partial_sum)
           holders *= axis == Axis::pp ? 2 : degree(plan, axis);
@@ -191,7 +215,7 @@ double expected_scale(Plan const& plan, Op const& op, Operands const& o) {
 // Layer ops are the same whatever the stage: along pp only step-level ops have rules.
 std::vector<std::string> rule_findings(Plan const& plan, Op const& op, Operands const& o, bool step_level) {
   std::vector<std::string> findings;
-  for (Axis axis : {Axis::tp, Axis::dp, Axis::pp}) {
+  for (Axis axis : all_axes) {
     if (degree(plan, axis) == 1 || (axis == Axis::pp && !step_level))
       continue;
     std::string reason;
@@ -207,14 +231,13 @@ std::vector<std::string> rule_findings(Plan const& plan, Op const& op, Operands 
   }
   if (std::string finding = size_finding(plan, op, o); !finding.empty())
     findings.push_back(std::move(finding));
-  if (std::string finding = in_place_finding(op, o); !finding.empty())
+  if (std::string finding = in_place_finding(plan, op, o); !finding.empty())
     findings.push_back(std::move(finding));
   if (std::abs(op.scale - expected_scale(plan, op, o)) > 1e-15)
     findings.push_back(fmt::format("{} scales by {} instead of {}", op.name, op.scale, expected_scale(plan, op, o)));
   for (Tensor const* tensor : o.writes)
-    if (tensor->dp_stride != 0 && tensor->dp_stride != tensor->elements())
-      findings.push_back(
-          fmt::format("{}: shards of {} elements stand {} apart", op.name, tensor->elements(), tensor->dp_stride));
+    if (std::string finding = shard_finding(plan, op, *tensor); !finding.empty())
+      findings.push_back(std::move(finding));
   return findings;
 }
 
@@ -384,18 +407,25 @@ std::vector<Finding> check_progress(Program const& program) {
 
 } // namespace
 
+std::vector<Coordinate> corner_ranks(Plan const& plan, Stage stage) {
+  Coordinate first, last;
+  for (Axis axis : all_axes)
+    last[axis] = degree(plan, axis) - 1;
+  first.pp = last.pp = stage.value();
+  return first == last ? std::vector{first} : std::vector{first, last};
+}
+
 std::vector<Finding> verify(Program const& program, std::size_t limit) {
   std::vector<Finding> findings;
-  std::set<int> const dp_indices{0, program.plan.dp - 1};
   for (StageProgram const& stage : program.stages) {
     auto append = [&](std::vector<std::string> texts) {
       for (std::size_t i = 0; i < std::min(limit, texts.size()); ++i)
         findings.push_back({stage.stage, std::move(texts[i])});
     };
     append(check_rules(program, stage));
-    for (int dp_index : dp_indices) {
-      append(ContentCheck(program, stage, dp_index, limit).run());
-      append(StageOrder(program, stage, dp_index).findings(limit));
+    for (Coordinate const& at : corner_ranks(program.plan, stage.stage)) {
+      append(ContentCheck(program, stage, at, limit).run());
+      append(StageOrder(program, stage, at).findings(limit));
     }
   }
   std::vector<Finding> matching = check_matching(program);

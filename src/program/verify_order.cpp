@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <unordered_set>
 
 namespace foreplan {
 
@@ -37,7 +38,7 @@ std::string name_of(Instance const& instance) {
 
 } // namespace
 
-StageOrder::StageOrder(Program const& program, StageProgram const& stage, int dp_index)
+StageOrder::StageOrder(Program const& program, StageProgram const& stage, Coordinate const& at)
     : instances_(instances_of(program, stage)), before_(instances_.size(), -1), first_use_(instances_.size(), false) {
   std::array<std::int32_t, stream_count> tail{};
   tail.fill(-1);
@@ -46,11 +47,12 @@ StageOrder::StageOrder(Program const& program, StageProgram const& stage, int dp
     before_[i] = last;
     last = static_cast<std::int32_t>(i);
   }
-  collect_pairs(program, stage, dp_index);
+  collect_pairs(program, stage, at);
 }
 
-void StageOrder::collect_pairs(Program const& program, StageProgram const& stage, int dp_index) {
+void StageOrder::collect_pairs(Program const& program, StageProgram const& stage, Coordinate const& at) {
   std::unordered_map<BufferKey, std::vector<Use>, BufferKeyHash> uses;
+  std::unordered_set<BufferKey, BufferKeyHash> released; // and not in use again
   std::map<CommunicatorKey, std::int32_t> last_transfer;
   std::map<Stream, std::int32_t> last_on_stream;
   for (std::size_t i = 0; i < instances_.size(); ++i) {
@@ -58,7 +60,8 @@ void StageOrder::collect_pairs(Program const& program, StageProgram const& stage
     auto const self = static_cast<std::int32_t>(i);
     auto touch = [&](BufferKey const& key, std::int64_t begin, std::int64_t end, bool write) {
       auto& list = uses[key];
-      if (list.empty() && !buffer_of(program, stage, key).persistent)
+      bool const lives_again = released.erase(key) > 0;
+      if ((list.empty() || lives_again) && !buffer_of(program, stage, key).persistent)
         first_use_[i] = true;
       for (Use const& use : list)
         if (use.begin < end && begin < use.end && (write || use.write) && use.instance != self)
@@ -68,16 +71,17 @@ void StageOrder::collect_pairs(Program const& program, StageProgram const& stage
       list.push_back({begin, end, self, write});
     };
     for (TensorId id : instance.op->reads) {
-      Access const access = resolve(program, stage, instance, tensor_of(stage, instance, id), dp_index);
+      Access const access = resolve(program, stage, instance, tensor_of(stage, instance, id), at);
       touch(access.key, access.begin, access.end, false);
     }
     for (TensorId id : instance.op->writes) {
-      Access const access = resolve(program, stage, instance, tensor_of(stage, instance, id), dp_index);
+      Access const access = resolve(program, stage, instance, tensor_of(stage, instance, id), at);
       touch(access.key, access.begin, access.end, true);
     }
     for (BufferRef buffer : instance.op->releases) {
       BufferKey const key = resolve(program, stage, instance, buffer);
       touch(key, 0, INT64_MAX, true);
+      released.insert(key);
     }
     if (is_communication(instance.op->kind)) {
       auto follow = [&](auto& last_transfers, auto const& key) {

@@ -33,7 +33,7 @@ Flops executed_flops(Program const& program) {
     for (Element const& element : stage.elements)
       if (Slot const* slot = std::get_if<Slot>(&element))
         sum += flops_of(stage, *slot, by_kind[static_cast<std::size_t>(slot->kind)]);
-  return sum * (program.plan.tp * program.plan.dp);
+  return sum * (program.plan.tp * program.plan.cp * program.plan.dp);
 }
 
 } // namespace foreplan

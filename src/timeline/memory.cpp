@@ -105,7 +105,7 @@ public:
 
   StageMemory run() {
     for (Buffer const& buffer : stage_.buffers)
-      if (buffer.persistent)
+      if (buffer.persistent && buffer.tier == MemoryTier::device)
         result_.persistent.by_category[static_cast<std::size_t>(buffer.category)] += bytes_of(buffer);
     now_ = result_.persistent;
     result_.peak.use = now_;
@@ -142,7 +142,7 @@ private:
         walk.take(Category::activations, boundary_bytes_);
       } else if (buffer.scope == Scope::stage) {
         Buffer const& storage = stage_.buffers[static_cast<std::size_t>(buffer.index)];
-        if (!storage.persistent && held_.insert(buffer.index).second)
+        if (!storage.persistent && storage.tier == MemoryTier::device && held_.insert(buffer.index).second)
           walk.take(storage.category, bytes_of(storage));
       }
     }
@@ -152,7 +152,8 @@ private:
         walk.take(Category::activations, -boundary_bytes_);
       } else {
         Buffer const& storage = stage_.buffers[static_cast<std::size_t>(buffer.index)];
-        walk.take(storage.category, -bytes_of(storage));
+        if (held_.erase(buffer.index) > 0)
+          walk.take(storage.category, -bytes_of(storage));
       }
     }
     return std::move(walk).course();

@@ -83,7 +83,9 @@ TEST_CASE("folded programs give every rank the times of the unfolded ones", "[sl
     double difference = std::abs(few.step.value() - all.step.value());
     for (std::size_t rank = 0; rank < unfolded.classes.size(); ++rank) {
       Coordinate self = coordinate_of(c.plan, unfolded.classes[rank].representative);
-      self.dp %= partition.dp_period;
+      int const looked_at = data_index(c.plan, self) % partition.dp_period;
+      self.dp = looked_at % degree(c.plan, Axis::dp);
+      self.replica = looked_at / degree(c.plan, Axis::dp);
       auto const position = std::find(partition.ranks.begin(), partition.ranks.end(), rank_at(c.plan, self));
       auto const index = static_cast<std::size_t>(position - partition.ranks.begin());
       auto const its_class = static_cast<std::size_t>(partition.rank_class[index]);
@@ -149,7 +151,7 @@ std::int64_t peak_by_instances(Program const& program, StageProgram const& stage
   peak = now;
   for (Instance const& instance : instances_of(program, stage)) {
     for (TensorId id : instance.op->writes) {
-      BufferKey const key = resolve(program, stage, instance, tensor_of(stage, instance, id), 0).key;
+      BufferKey const key = resolve(program, stage, instance, tensor_of(stage, instance, id), {}).key;
       Buffer const buffer = buffer_of(program, stage, key);
       if (!buffer.persistent && held.insert(key).second)
         now += bytes(buffer);

@@ -20,8 +20,7 @@ bool is_gradient_reduction(StageProgram const& stage, Op const& op) {
 
 // The pass. A flat buffer's length is a multiple of dp: every rank has a shard of it.
 void halve_reductions(Program const& program, StageProgram& stage) {
-  int const dp = program.plan.dp;
-  if (dp == 1)
+  if (program.plan.dp == 1)
     return;
   std::vector<Element> result;
   for (Element& element : stage.elements) {
@@ -31,9 +30,8 @@ void halve_reductions(Program const& program, StageProgram& stage) {
       continue;
     }
     TensorId const parts = op->reads[0], sum = op->writes[0];
-    Placement own = stage[sum].placement;
-    own[Axis::dp] = sharded(0);
-    TensorId const shard = add_tensor(stage, flat_shard(stage, BufferId(stage[sum].buffer.index), own, dp));
+    TensorId const shard = add_tensor(stage, flat_shard(stage, program.plan, BufferId(stage[sum].buffer.index),
+                                                        stage[sum].placement, op->group.axes)); // a shard on each
     for (Op half : {step_op(stage, OpKind::reduce_scatter, op->name + ", scatter", Stream::dp, {parts}, {shard}),
                     step_op(stage, OpKind::all_gather, op->name + ", gather", Stream::dp, {shard}, {sum})}) {
       half.group = op->group;

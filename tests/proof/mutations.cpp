@@ -178,26 +178,17 @@ void collect_early_releases(Program const& program, Place const& place, Collecto
 // ------------------------------------------------------------------------------------------------------- wrong amounts
 
 std::vector<AxisSet> all_axis_sets() {
-  return {{},
-          Axis::tp,
-          Axis::dp,
-          Axis::pp,
-          {Axis::tp, Axis::dp},
-          {Axis::tp, Axis::pp},
-          {Axis::dp, Axis::pp},
-          {Axis::tp, Axis::dp, Axis::pp}};
+  std::vector<AxisSet> sets{{}};
+  for (Axis axis : all_axes)
+    for (std::size_t i = 0, size = sets.size(); i < size; ++i)
+      sets.push_back(sets[i] | axis);
+  return sets;
 }
 
 // Names the ranks of a group: without axes of one rank, without "ends" of two stages.
 Group canonical(Plan const& plan, Group const& group) {
   auto only = [&](Axis axis) { return group.axes.contains(axis) && degree(plan, axis) > 1; };
-  Group result;
-  for (AxisSet const axes : all_axis_sets())
-    if (axes.contains(Axis::tp) == only(Axis::tp) && axes.contains(Axis::dp) == only(Axis::dp) &&
-        axes.contains(Axis::pp) == only(Axis::pp))
-      result.axes = axes;
-  result.pipeline_ends = group.pipeline_ends && only(Axis::pp) && plan.pp > 2;
-  return result;
+  return {nontrivial(plan, group.axes), group.pipeline_ends && only(Axis::pp) && plan.pp > 2};
 }
 
 void collect_groups(Plan const& plan, Place const& place, Collector& to) {
@@ -251,13 +242,17 @@ void collect_tensors(Program const& program, Collector& to) {
       return;
     Tensor const& tensor = tensors[id.index()];
     to.add(at, Kind::shift_tensor, fmt::format("{} one element further", tensor.name)).detail = id.value();
-    if (tensor.dp_stride == 0)
-      return;
-    for (std::int64_t const stride : {std::int64_t{0}, tensor.dp_stride - 1, tensor.dp_stride + 1}) {
-      Mutation& mutation = to.add(at, Kind::change_shard_stride,
-                                  fmt::format("{} {} elements apart, not {}", tensor.name, stride, tensor.dp_stride));
-      mutation.detail = id.value();
-      mutation.target = static_cast<std::int32_t>(stride);
+    for (Axis axis : all_axes) {
+      std::int64_t const right = tensor.stride[static_cast<std::size_t>(axis)];
+      if (right == 0 || degree(program.plan, axis) == 1)
+        continue;
+      for (std::int64_t const stride : {std::int64_t{0}, right - 1, right + 1}) {
+        Mutation& mutation = to.add(at, Kind::change_shard_stride,
+                                    fmt::format("{} {} elements apart, not {}", tensor.name, stride, right));
+        mutation.detail = id.value();
+        mutation.target = static_cast<std::int32_t>(stride);
+        mutation.group.axes = axis;
+      }
     }
   };
   for_each_op(program, [&](Place const& place) {
@@ -437,7 +432,11 @@ Program apply(Program program, Mutation const& mutation) {
     case Kind::delete_compute: delete_op(program, mutation); break;
     case Kind::early_release: move_release(program, mutation); break;
     case Kind::shift_tensor: ++tensor_of(program, mutation).offset; break;
-    case Kind::change_shard_stride: tensor_of(program, mutation).dp_stride = mutation.target; break;
+    case Kind::change_shard_stride:
+      for (Axis axis : all_axes)
+        if (mutation.group.axes.contains(axis))
+          tensor_of(program, mutation).stride[static_cast<std::size_t>(axis)] = mutation.target;
+      break;
     case Kind::change_group: op_of(program, mutation).group = mutation.group; break;
     case Kind::change_collective: op_of(program, mutation).kind = mutation.op_kind; break;
     case Kind::change_scale: op_of(program, mutation).scale *= mutation.factor; break;

@@ -23,8 +23,8 @@ struct Edges {
 Edges count_edges(Program const& program) {
   Edges edges;
   for (StageProgram const& stage : program.stages)
-    for (int dp_index : std::set<int>{0, program.plan.dp - 1}) {
-      StageOrder const order(program, stage, dp_index);
+    for (Coordinate const& at : corner_ranks(program.plan, stage.stage)) {
+      StageOrder const order(program, stage, at);
       for (StageOrder::Deletion const& edge : order.edges())
         switch (order.without(edge)) {
           case StageOrder::Verdict::rejected: ++edges.rejected; break;

@@ -41,8 +41,8 @@ TEST_CASE("ranks and coordinates, Megatron's order") {
   Plan const plan = plan_of(2, 2, 3);
   for (int rank = 0; rank < plan.world_size(); ++rank)
     CHECK(rank_at(plan, coordinate_of(plan, Rank(rank))) == Rank(rank));
-  CHECK(coordinate_of(plan, Rank(7)) == Coordinate{1, 1, 1});
-  CHECK(rank_at(plan, {0, 1, 2}) == Rank(10));
+  CHECK(coordinate_of(plan, Rank(7)) == Coordinate{.tp = 1, .dp = 1, .pp = 1});
+  CHECK(rank_at(plan, {.dp = 1, .pp = 2}) == Rank(10));
 }
 
 TEST_CASE("groups hold the ranks that differ along their axes") {
@@ -54,6 +54,21 @@ TEST_CASE("groups hold the ranks that differ along their axes") {
   CHECK(group_of(plan, Rank(0), {Axis::tp, Axis::dp, Axis::pp}).size() == 12);
   CHECK(group_size(plan, {Axis::dp, Axis::pp}) == 6);
   CHECK(to_string(AxisSet{Axis::tp, Axis::pp}) == "tp+pp");
+}
+
+// tp 2, cp 2, dp 4 of which 2 share the states: rank = tp + 2 (cp + 2 (dp + 2 (replica + 2 pp))).
+TEST_CASE("context-parallel ranks and replicas") {
+  Plan plan = plan_of(2, 4, 2);
+  plan.cp = 2;
+  plan.zero_group = 2;
+  CHECK(plan.world_size() == 32);
+  CHECK(coordinate_of(plan, Rank(27)) == Coordinate{.tp = 1, .cp = 1, .dp = 0, .replica = 1, .pp = 1});
+  CHECK(data_index(plan, coordinate_of(plan, Rank(27))) == 2);
+  CHECK(values(group_of(plan, Rank(27), Axis::replica)) == std::vector<int>{19, 27});
+  CHECK(values(group_of(plan, Rank(27), {Axis::cp, Axis::dp})) == std::vector<int>{25, 27, 29, 31});
+  CHECK(to_string(data_group(plan)) == "cp+dp+replica");
+  for (int rank = 0; rank < plan.world_size(); ++rank)
+    CHECK(rank_at(plan, coordinate_of(plan, Rank(rank))) == Rank(rank));
 }
 
 TEST_CASE("layers are spread evenly, and none is lost") {

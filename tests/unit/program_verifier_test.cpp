@@ -124,7 +124,7 @@ TEST_CASE("a gather in place from another place") {
   plan.zero_stage = 1;
   Program program = compile(small_llama(), plan);
   StageProgram& stage = program.stages[0];
-  stage[step_op_named(program, 0, "gather bucket 0").reads[0]].dp_stride = 0;
+  stage[step_op_named(program, 0, "gather bucket 0").reads[0]].stride = {};
   CHECK(says(verify(program), "gather bucket 0 in place, but not on the rank's own shard"));
 }
 
@@ -159,7 +159,7 @@ TEST_CASE("without a pass of the plan's strategy the program is not a training s
 
 TEST_CASE("the order of one stage: needed edges and implied ones") {
   Program const program = compile(small_llama(), plan_of(2, 1, 1));
-  StageOrder const order(program, program.stages[0], 0);
+  StageOrder const order(program, program.stages[0], {});
   CHECK(order.findings(4).empty());
   CHECK(order.without({}) == StageOrder::Verdict::implied); // nothing taken away
   std::size_t rejected = 0;

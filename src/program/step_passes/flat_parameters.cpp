@@ -33,8 +33,8 @@ public:
   void allocate() {
     for (std::size_t k = 0; k < stage_.buckets.size(); ++k) {
       Bucket& bucket = stage_.buckets[k];
-      std::int64_t const dp = program_.plan.dp;
-      bucket.elements = (bucket.elements + dp - 1) / dp * dp;
+      std::int64_t const shards = group_size(program_.plan, data_axes);
+      bucket.elements = (bucket.elements + shards - 1) / shards * shards;
       Buffer& parameters = stage_.buffers[bucket.parameters.index()];
       Buffer& gradients = stage_.buffers[bucket.gradients.index()];
       parameters.elements = gradients.elements = bucket.elements;

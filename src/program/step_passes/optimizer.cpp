@@ -30,8 +30,7 @@ public:
 
 private:
   Tensor own(Bucket const& bucket, BufferId buffer, Placement placement) const {
-    placement[Axis::dp] = bucket.sharded ? sharded(0) : replicated;
-    return bucket.sharded ? flat_shard(stage_, buffer, placement, plan_.dp) : flat_tensor(stage_, buffer, placement);
+    return own_part(stage_, plan_, bucket, buffer, placement);
   }
 
   // Gradients of parameters that several ranks hold are parts of a sum where these ranks saw different tokens
@@ -54,31 +53,26 @@ private:
   }
 
   void average_loss() {
-    Placement placement;
-    placement[Axis::dp] = partial_sum;
-    TensorId const from = add_tensor(stage_, flat_tensor(stage_, BufferId(loss_buffer), placement));
-    placement[Axis::dp] = replicated;
-    TensorId const to = add_tensor(stage_, flat_tensor(stage_, BufferId(loss_buffer), placement));
+    TensorId const from = add_tensor(stage_,
+                                     flat_tensor(stage_, BufferId(loss_buffer), placed({}, data_axes, partial_sum)));
+    TensorId const to = add_tensor(stage_, flat_tensor(stage_, BufferId(loss_buffer), Placement{}));
     stage_.results.push_back(to);
-    if (plan_.dp == 1)
+    if (group_size(plan_, data_axes) == 1)
       return;
     Op op = step_op(stage_, OpKind::all_reduce, "average loss", Stream::dp, {from}, {to});
-    op.group = {Axis::dp, false};
+    op.group = {data_group(plan_), false};
     stage_.elements.emplace_back(std::move(op));
   }
 
   // Axes along which a rank has only a part of the sum of squares.
   AxisSet norm_axes() const {
-    bool const sharded_over_dp = plan_.zero_stage >= 1 && plan_.dp > 1;
-    return sharded_over_dp ? AxisSet{Axis::tp, Axis::dp, Axis::pp} : AxisSet{Axis::tp, Axis::pp};
+    AxisSet const model{Axis::tp, Axis::pp};
+    return plan_.zero_stage >= 1 ? nontrivial(plan_, model | data_axes) : model;
   }
 
   TensorId global_norm() {
     BufferId const buffer = add_buffer(stage_, {"sum of squares", Category::scratch, DType::fp32, 1, true});
-    Placement parts;
-    for (Axis axis : {Axis::tp, Axis::dp, Axis::pp})
-      if (norm_axes().contains(axis))
-        parts[axis] = partial_sum;
+    Placement const parts = placed({}, norm_axes(), partial_sum);
     TensorId const sum = add_tensor(stage_, flat_tensor(stage_, buffer, parts));
     stage_.elements.emplace(stage_.elements.begin(),
                             step_op(stage_, OpKind::zero_fill, "clear sum of squares", Stream::compute, {}, {sum}));
@@ -127,8 +121,7 @@ private:
   void adam(std::size_t k, TensorId norm) {
     Bucket const& bucket = stage_.buckets[k];
     std::vector<TensorId> states;
-    Placement placement = bucket.gradient_placement;
-    placement[Axis::dp] = bucket.sharded ? sharded(0) : replicated;
+    Placement const placement = own_part(stage_, plan_, bucket, bucket.gradients, bucket.gradient_placement).placement;
     for (char const* state : {"master weights", "first moments", "second moments"}) {
       BufferId const buffer = add_buffer(stage_, {fmt::format("bucket {} {}", k, state), Category::optimizer,
                                                   DType::fp32, bucket.shard_elements, true});
@@ -136,7 +129,7 @@ private:
     }
     stage_.initial.insert(stage_.initial.end(), states.begin(), states.end());
     TensorId const gradient = add_tensor(stage_, own(bucket, bucket.gradients, bucket.gradient_placement));
-    TensorId const parameter = add_tensor(stage_, own(bucket, bucket.parameters, placement));
+    TensorId const parameter = add_tensor(stage_, own(bucket, bucket.parameters, bucket.gradient_placement));
     stage_.elements.emplace_back(step_op(stage_, OpKind::adam, fmt::format("adam of bucket {}", k), Stream::compute,
                                          {gradient, norm, states[0], states[1], states[2]},
                                          {states[0], states[1], states[2], parameter}));

@@ -28,11 +28,19 @@ public:
       receives[order[i].receive_before].push_back(i);
       releases[std::min(order[i].release_before, order.size())].push_back(i);
     }
+    // Placed by unit times, what is released here has been sent by now: its memory serves what is received.
+    bool const releases_first = splits_backward(plan_.schedule);
     for (std::size_t i = 0; i < order.size(); ++i) {
+      auto const release = [&] {
+        for (std::size_t earlier : releases[i])
+          release_sent(order[earlier].work);
+      };
+      if (releases_first)
+        release();
       for (std::size_t later : receives[i])
         receive(order[later].work);
-      for (std::size_t earlier : releases[i])
-        release_sent(order[earlier].work);
+      if (!releases_first)
+        release();
       add_slot(order[i].work);
       send(order[i].work);
     }
@@ -87,7 +95,7 @@ private:
                   .buffer = buffer,
                   .shape = {plan_.tokens() / shards, program_.model.hidden},
                   .dtype = plan_.parameter_dtype};
-    tensor.placement[Axis::dp] = sharded(0);
+    tensor.placement = placed({}, data_axes, sharded(0));
     if (shards > 1)
       tensor.placement[Axis::tp] = sharded(0);
     return add_tensor(stage_, std::move(tensor));

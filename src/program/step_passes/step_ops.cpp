@@ -35,12 +35,24 @@ Tensor flat_tensor(StageProgram const& stage, BufferId buffer, Placement placeme
           .category = storage.category};
 }
 
-Tensor flat_shard(StageProgram const& stage, BufferId buffer, Placement placement, int dp) {
-  Tensor shard = flat_tensor(stage, buffer, placement);
+Tensor flat_shard(StageProgram const& stage, Plan const& plan, BufferId buffer, Placement placement, AxisSet axes) {
+  Tensor shard = flat_tensor(stage, buffer, placed(placement, axes, sharded(0)));
   shard.name += " (own shard)";
-  shard.shape = {shard.shape[0] / dp};
-  shard.dp_stride = shard.shape[0];
+  shard.shape = {shard.shape[0] / group_size(plan, axes)};
+  std::int64_t apart = shard.shape[0];
+  for (Axis axis : all_axes)
+    if (axes.contains(axis)) {
+      shard.stride[static_cast<std::size_t>(axis)] = apart;
+      apart *= degree(plan, axis);
+    }
   return shard;
+}
+
+Tensor own_part(StageProgram const& stage, Plan const& plan, Bucket const& bucket, BufferId buffer,
+                Placement placement) {
+  placement = placed(placement, data_axes, replicated);
+  return bucket.sharded ? flat_shard(stage, plan, buffer, placement, nontrivial(plan, data_axes))
+                        : flat_tensor(stage, buffer, placement);
 }
 
 } // namespace foreplan

@@ -76,7 +76,11 @@ BufferId add_buffer(StageProgram& stage, Buffer buffer);
 
 // The whole of a stage buffer, placed as said.
 Tensor flat_tensor(StageProgram const& stage, BufferId buffer, Placement placement);
-// This rank's shard of it along dp: elements / dp from index * elements / dp.
-Tensor flat_shard(StageProgram const& stage, BufferId buffer, Placement placement, int dp);
+// This rank's shard of it among the ranks that differ along `axes`, one after the other in rank order; sharded there,
+// otherwise placed as said.
+Tensor flat_shard(StageProgram const& stage, Plan const& plan, BufferId buffer, Placement placement, AxisSet axes);
+// What a rank updates of a flat buffer of the bucket, after the data-parallel reduction: its shard, or all of it.
+Tensor own_part(StageProgram const& stage, Plan const& plan, Bucket const& bucket, BufferId buffer,
+                Placement placement);
 
 } // namespace foreplan

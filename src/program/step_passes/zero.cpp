@@ -18,12 +18,12 @@ public:
       : plan_(program.plan), stage_(stage), has_head_(stage.chunks.back().last == program.model.layers + 2) {}
 
   void run() {
-    bool const shards = plan_.zero_stage >= 1 && plan_.dp > 1;
+    bool const shards = plan_.zero_stage >= 1 && group_size(plan_, data_axes) > 1;
     for (Bucket& bucket : stage_.buckets) {
       bucket.sharded = shards;
-      bucket.shard_elements = shards ? bucket.elements / plan_.dp : bucket.elements;
+      bucket.shard_elements = shards ? bucket.elements / group_size(plan_, data_axes) : bucket.elements;
     }
-    if (plan_.dp > 1)
+    if (group_size(plan_, data_axes) > 1)
       reduce_in_last_backward();
     if (shards)
       gather_before_first_forward();
@@ -100,7 +100,7 @@ private:
     TensorId const to = add_tensor(stage_, reduced(wire, bucket));
     Op op = step_op(stage_, bucket.sharded ? OpKind::reduce_scatter : OpKind::all_reduce,
                     fmt::format("reduce bucket {}", k), Stream::dp, {from}, {to});
-    op.group = {Axis::dp, false};
+    op.group = {data_group(plan_), false};
     result.emplace_back(std::move(op));
     if (casts) {
       Op cast = step_op(stage_, OpKind::cast, "gradients from wire", Stream::compute, {to},
@@ -111,9 +111,7 @@ private:
   }
 
   Tensor reduced(BufferId buffer, Bucket const& bucket) const {
-    Placement placement = bucket.gradient_placement;
-    placement[Axis::dp] = bucket.sharded ? sharded(0) : replicated;
-    return bucket.sharded ? flat_shard(stage_, buffer, placement, plan_.dp) : flat_tensor(stage_, buffer, placement);
+    return own_part(stage_, plan_, bucket, buffer, bucket.gradient_placement);
   }
 
   // Gathers in the order in which the first forward needs the buckets; that forward is cut where the next is needed.
@@ -127,12 +125,10 @@ private:
     std::vector<Element> result;
     for (std::size_t k : order) {
       Bucket const& bucket = stage_.buckets[k];
-      Placement own = bucket.placement;
-      own[Axis::dp] = sharded(0);
-      TensorId const from = add_tensor(stage_, flat_shard(stage_, bucket.parameters, own, plan_.dp));
+      TensorId const from = add_tensor(stage_, own_part(stage_, plan_, bucket, bucket.parameters, bucket.placement));
       TensorId const to = add_tensor(stage_, flat_tensor(stage_, bucket.parameters, bucket.placement));
       Op op = step_op(stage_, OpKind::all_gather, fmt::format("gather bucket {}", k), Stream::dp, {from}, {to});
-      op.group = {Axis::dp, false};
+      op.group = {data_group(plan_), false};
       result.emplace_back(std::move(op));
     }
     for (Element& element : stage_.elements) {
@@ -171,8 +167,7 @@ private:
     };
     for (Bucket const& bucket : stage_.buckets)
       clear(flat_tensor(stage_, bucket.gradients, bucket.gradient_placement));
-    Placement loss;
-    loss[Axis::dp] = partial_sum;
+    Placement const loss = placed({}, data_axes, partial_sum);
     if (has_head_)
       clear(flat_tensor(stage_, BufferId(loss_buffer), loss));
     result.insert(result.end(), std::make_move_iterator(stage_.elements.begin()),
@@ -184,11 +179,8 @@ private:
 
   void declare_initial() {
     for (Bucket const& bucket : stage_.buckets) {
-      Placement own = bucket.placement;
-      if (bucket.sharded)
-        own[Axis::dp] = sharded(0);
-      stage_.initial.push_back(add_tensor(stage_, bucket.sharded ? flat_shard(stage_, bucket.parameters, own, plan_.dp)
-                                                                 : flat_tensor(stage_, bucket.parameters, own)));
+      stage_.initial.push_back(
+          add_tensor(stage_, own_part(stage_, plan_, bucket, bucket.parameters, bucket.placement)));
     }
   }
 

@@ -7,10 +7,24 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace foreplan {
 
-enum class Schedule { gpipe, one_f_one_b, interleaved };
+enum class Schedule {
+  gpipe,
+  one_f_one_b,
+  interleaved,
+  // The rest split the backward into input gradients (B) and weight gradients (W).
+  zb_h1,
+  zb_h2,
+  // Two chunks a stage in the shape of a V: stage i holds the i-th and the i-th last part of the model.
+  zb_v,
+  v_half,
+  v_min,
+  dualpipe_v
+};
+inline constexpr int schedule_count = 9;
 enum class Recompute { none, selective, full };
 enum class DType : std::uint8_t { bf16, fp16, fp32, int32, uint8 };
 inline constexpr int dtype_count = 5;
@@ -25,7 +39,9 @@ struct Plan {
   int pp = 1;
   int cp = 1;
   int dp = 1;
-  int chunks = 1; // v: model chunks per stage; > 1 needs Schedule::interleaved
+  int chunks = 1;            // v: model chunks per stage; > 1 needs an interleaved or V-shaped schedule
+  int micro_batch_group = 0; // interleaved: micro-batches that run one chunk in a row; 0: pp
+  std::vector<int> layout{}; // blocks of each of the pp * chunks parts, in the model's order; empty: spread evenly
   bool sequence_parallel = false;
   int zero_stage = 0; // 0 or 1
   int zero_group = 0; // data-parallel ranks that share out the model states, the others hold copies (HSDP); 0: all
@@ -59,6 +75,9 @@ struct Plan {
 std::int64_t size_of(DType dtype); // bytes of one element
 
 std::string_view to_string(Schedule schedule);
+bool splits_backward(Schedule schedule);
+bool is_v_shaped(Schedule schedule);
+bool has_chunks(Schedule schedule); // more than one a stage
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(DType dtype);
 std::string_view to_string(Attention attention);

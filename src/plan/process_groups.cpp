@@ -88,6 +88,20 @@ std::vector<Rank> group_of(Plan const& plan, Rank rank, AxisSet axes) {
   return members;
 }
 
+int part_of(Plan const& plan, Stage stage, Chunk chunk) {
+  if (is_v_shaped(plan.schedule) && chunk == Chunk(1))
+    return 2 * plan.pp - 1 - stage.value();
+  return chunk.value() * plan.pp + stage.value();
+}
+
+Stage stage_of_part(Plan const& plan, int part) {
+  if (is_v_shaped(plan.schedule) && part >= plan.pp)
+    return Stage(2 * plan.pp - 1 - part);
+  return Stage(part % plan.pp);
+}
+
+bool ends_share_stage(Plan const& plan) { return plan.pp == 1 || is_v_shaped(plan.schedule); }
+
 namespace {
 
 // Blocks in each of `parts` consecutive chunks.
@@ -104,11 +118,14 @@ int blocks_in(int blocks, int parts, int part) {
 
 LayerRange layers_of(Model const& model, Plan const& plan, Stage stage, Chunk chunk) {
   int const parts = plan.pp * plan.chunks;
-  int const part = chunk.value() * plan.pp + stage.value();
+  int const part = part_of(plan, stage, chunk);
+  auto const blocks = [&](int of) {
+    return plan.layout.empty() ? blocks_in(model.layers, parts, of) : plan.layout[static_cast<std::size_t>(of)];
+  };
   int first = 1;
   for (int earlier = 0; earlier < part; ++earlier)
-    first += blocks_in(model.layers, parts, earlier);
-  int last = first + blocks_in(model.layers, parts, part);
+    first += blocks(earlier);
+  int last = first + blocks(part);
   if (part == 0)
     first = 0;
   if (part == parts - 1)

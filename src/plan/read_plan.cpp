@@ -1,6 +1,7 @@
 #include "plan/read_plan.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 
@@ -44,6 +45,8 @@ Plan read_plan(JsonReader const& reader) {
                       "pp",
                       "dp",
                       "chunks",
+                      "micro_batch_group",
+                      "layout",
                       "sequence_parallel",
                       "zero_stage",
                       "schedule",
@@ -68,10 +71,21 @@ Plan read_plan(JsonReader const& reader) {
   if (auto const value = reader.find("sequence_parallel"))
     plan.sequence_parallel = value->boolean();
   read_integer(reader, "zero_stage", 0, 3, plan.zero_stage);
-  read_choice<Schedule>(
-      reader, "schedule",
-      {{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}},
-      plan.schedule);
+  read_integer(reader, "micro_batch_group", 0, most_ranks, plan.micro_batch_group);
+  if (auto const value = reader.find("layout"))
+    for (JsonReader const& part : value->elements())
+      plan.layout.push_back(static_cast<int>(part.integer(0, most_ranks)));
+  read_choice<Schedule>(reader, "schedule",
+                        {{"gpipe", Schedule::gpipe},
+                         {"1f1b", Schedule::one_f_one_b},
+                         {"interleaved", Schedule::interleaved},
+                         {"zb-h1", Schedule::zb_h1},
+                         {"zb-h2", Schedule::zb_h2},
+                         {"zb-v", Schedule::zb_v},
+                         {"v-half", Schedule::v_half},
+                         {"v-min", Schedule::v_min},
+                         {"dualpipe-v", Schedule::dualpipe_v}},
+                        plan.schedule);
   read_choice<Recompute>(reader, "recompute",
                          {{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}},
                          plan.recompute);
@@ -104,6 +118,10 @@ std::string plan_json(Plan const& plan) {
   number("pp", plan.pp);
   number("dp", plan.dp);
   number("chunks", plan.chunks);
+  if (plan.micro_batch_group > 0)
+    number("micro_batch_group", plan.micro_batch_group);
+  if (!plan.layout.empty())
+    add("layout", fmt::format("[{}]", fmt::join(plan.layout, ", ")));
   number("sequence_parallel", plan.sequence_parallel);
   number("zero_stage", plan.zero_stage);
   word("schedule", to_string(plan.schedule));

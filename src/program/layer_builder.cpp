@@ -54,7 +54,7 @@ ParameterTensors LayerBuilder::parameter(std::string const& name, std::vector<st
   Parameter parameter{
       .name = name, .shape = shape, .full_shape = shape, .placement = {}, .gradient_placement = {}, .tied = tied};
   // Along pp every stage holds its own parameters; a tied matrix is held by both ends, each with its part of the sum.
-  bool const on_both_ends = tied && plan_.pp > 1;
+  bool const on_both_ends = tied && !ends_share_stage(plan_);
   parameter.placement[Axis::pp] = on_both_ends ? replicated : sharded(0);
   parameter.gradient_placement[Axis::pp] = on_both_ends ? partial_sum : sharded(0);
   parameter.gradient_placement = placed(parameter.gradient_placement, data_axes, partial_sum);

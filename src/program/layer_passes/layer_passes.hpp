@@ -15,4 +15,7 @@ void insert_collectives(LayerProgram& layer, Plan const& plan);
 // Rebuilds dropped activations in the backward. `what` is this layer's: not all layers of a plan need be recomputed.
 void recompute(LayerProgram& layer, Plan const& plan, Recompute what);
 
+// Moves the weight gradients out of the backward, for schedules that run them by themselves.
+void split_backward(LayerProgram& layer, Plan const& plan);
+
 } // namespace foreplan

@@ -186,7 +186,7 @@ void write_trace(std::ostream& out, Simulation const& simulation, Cluster const&
       out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()}, ranks);
 }
 
-Bytes peak_memory(Model const& model, Plan const& plan) {
+std::vector<MemoryPeak> stage_peaks(Model const& model, Plan const& plan) {
   // The fullest stage is the first (embedding, most micro-batches in flight), the second (most blocks after it) or the
   // last (head and logits): from the second on, neither blocks nor micro-batches in flight grow.
   std::vector<int> stages{0};
@@ -195,9 +195,16 @@ Bytes peak_memory(Model const& model, Plan const& plan) {
   if (plan.pp > 1)
     stages.push_back(plan.pp - 1);
   Program const program = compile_stages(model, with_micro_batches(plan, enough_micro_batches(plan)), stages);
-  std::int64_t peak = 0;
+  std::vector<MemoryPeak> peaks;
   for (StageProgram const& stage : program.stages)
-    peak = std::max(peak, memory_of(program, stage).peak.use.total());
+    peaks.push_back(memory_of(program, stage).peak);
+  return peaks;
+}
+
+Bytes peak_memory(Model const& model, Plan const& plan) {
+  std::int64_t peak = 0;
+  for (MemoryPeak const& stage : stage_peaks(model, plan))
+    peak = std::max(peak, stage.use.total());
   return Bytes(static_cast<double>(peak));
 }
 

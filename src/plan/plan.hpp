@@ -3,6 +3,7 @@
 
 #include "model/model.hpp"
 #include "units/ids.hpp"
+#include "units/quantity.hpp"
 
 #include <cstdint>
 #include <string>
@@ -18,6 +19,21 @@ enum class P2p {
   synchronous,
   overlapped
 }; // the next slot waits for a send at once, or only before its buffer is reused
+
+// Which blocks a stage holds.
+//   even        as many each; embedding and head count as one layer each where only then it divides (Megatron)
+//   cost_share  a stage is closed when its parameters in products reach its share of the model's, the head's included;
+//               the head stands on the last stage (nanotron)
+enum class LayerPlacement { even, cost_share };
+
+// Mechanisms of a trainer that are not of the strategy: resolved from a framework profile (plan/framework.hpp).
+struct Execution {
+  Seconds issue;                  // host time to issue one op; 0: the hardware profile's
+  bool fused_accumulation = true; // products of weight gradients add into the gradients; else a kernel of its own does
+  bool async_tensor_parallel = true; // sums of input gradients over tp run under the weight gradient's product
+  LayerPlacement layer_placement = LayerPlacement::even;
+  friend bool operator==(Execution const&, Execution const&) = default;
+};
 
 struct Plan {
   int tp = 1;
@@ -43,6 +59,7 @@ struct Plan {
 
   Attention attention = Attention::fused;
   P2p p2p = P2p::synchronous;
+  Execution execution;
 
   [[nodiscard]] int world_size() const { return tp * pp * dp; }
   [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (micro_batch * dp); } // m, of one rank
@@ -57,6 +74,7 @@ std::string_view to_string(Recompute recompute);
 std::string_view to_string(DType dtype);
 std::string_view to_string(Attention attention);
 std::string_view to_string(P2p p2p);
+std::string_view to_string(LayerPlacement placement);
 
 // "tp 8, pp 4, dp 2, ..." in one line, for tables and errors.
 std::string describe(Plan const& plan);

@@ -35,6 +35,30 @@ void read_choice(JsonReader const& reader, std::string_view key,
     field = value->choice<T>(choices);
 }
 
+Execution read_execution(JsonReader const& reader) {
+  reader.expect_keys({"issue", "fused_accumulation", "async_tensor_parallel", "layer_placement"});
+  Execution execution;
+  auto read_switch = [&](std::string_view key, bool& field) {
+    if (auto const value = reader.find(key))
+      field = value->boolean();
+  };
+  if (auto const value = reader.find("issue"))
+    execution.issue = value->quantity<Seconds>();
+  read_switch("fused_accumulation", execution.fused_accumulation);
+  read_switch("async_tensor_parallel", execution.async_tensor_parallel);
+  read_choice<LayerPlacement>(reader, "layer_placement",
+                              {{"even", LayerPlacement::even}, {"cost_share", LayerPlacement::cost_share}},
+                              execution.layer_placement);
+  return execution;
+}
+
+std::string execution_json(Execution const& execution) {
+  return fmt::format("{{\"issue\": \"{} us\", \"fused_accumulation\": {}, \"async_tensor_parallel\": {}, "
+                     "\"layer_placement\": \"{}\"}}",
+                     execution.issue.value() * 1e6, execution.fused_accumulation, execution.async_tensor_parallel,
+                     to_string(execution.layer_placement));
+}
+
 } // namespace
 
 Plan read_plan(std::string const& path) { return read_plan(JsonReader::read_file(path, "foreplan plan 1")); }
@@ -59,7 +83,8 @@ Plan read_plan(JsonReader const& reader) {
                       "bucket_elements",
                       "gradient_clip",
                       "attention",
-                      "p2p"});
+                      "p2p",
+                      "execution"});
   Plan plan;
   read_integer(reader, "tp", 1, most_ranks, plan.tp);
   read_integer(reader, "pp", 1, most_ranks, plan.pp);
@@ -90,6 +115,8 @@ Plan read_plan(JsonReader const& reader) {
   read_choice<Attention>(reader, "attention", {{"fused", Attention::fused}, {"unfused", Attention::unfused}},
                          plan.attention);
   read_choice<P2p>(reader, "p2p", {{"synchronous", P2p::synchronous}, {"overlapped", P2p::overlapped}}, plan.p2p);
+  if (auto const value = reader.find("execution"))
+    plan.execution = read_execution(*value);
   return plan;
 }
 
@@ -120,6 +147,8 @@ std::string plan_json(Plan const& plan) {
   number("gradient_clip", plan.gradient_clip);
   word("attention", to_string(plan.attention));
   word("p2p", to_string(plan.p2p));
+  if (plan.execution != Execution{})
+    add("execution", execution_json(plan.execution));
   return text + "\n}\n";
 }
 

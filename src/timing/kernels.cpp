@@ -35,7 +35,7 @@ GemmShape linear_shape(Op const& op, Operands const& o) {
     shape.m = columns(o.reads[1]);
     shape.n = columns(o.reads[0]);
     shape.k = tokens;
-    shape.accumulate = true;
+    shape.accumulate = is_read_too(op, op.writes[0]);
     shape.aligned = is_aligned(dtype, shape.m, shape.n);
     return shape;
   }

@@ -32,6 +32,8 @@ struct Execution {
   bool fused_accumulation = true; // products of weight gradients add into the gradients; else a kernel of its own does
   bool async_tensor_parallel = true; // sums of input gradients over tp run under the weight gradient's product
   LayerPlacement layer_placement = LayerPlacement::even;
+  bool eager = false; // element-wise work by PyTorch's own kernels: a pass, and often a copy, for each function
+  bool portable_attention = false; // fused attention without the instructions of newer chips (FlashAttention-2)
   friend bool operator==(Execution const&, Execution const&) = default;
 };
 

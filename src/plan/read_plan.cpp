@@ -36,7 +36,8 @@ void read_choice(JsonReader const& reader, std::string_view key,
 }
 
 Execution read_execution(JsonReader const& reader) {
-  reader.expect_keys({"issue", "fused_accumulation", "async_tensor_parallel", "layer_placement"});
+  reader.expect_keys(
+      {"issue", "fused_accumulation", "async_tensor_parallel", "layer_placement", "eager", "portable_attention"});
   Execution execution;
   auto read_switch = [&](std::string_view key, bool& field) {
     if (auto const value = reader.find(key))
@@ -46,6 +47,8 @@ Execution read_execution(JsonReader const& reader) {
     execution.issue = value->quantity<Seconds>();
   read_switch("fused_accumulation", execution.fused_accumulation);
   read_switch("async_tensor_parallel", execution.async_tensor_parallel);
+  read_switch("eager", execution.eager);
+  read_switch("portable_attention", execution.portable_attention);
   read_choice<LayerPlacement>(reader, "layer_placement",
                               {{"even", LayerPlacement::even}, {"cost_share", LayerPlacement::cost_share}},
                               execution.layer_placement);
@@ -54,9 +57,9 @@ Execution read_execution(JsonReader const& reader) {
 
 std::string execution_json(Execution const& execution) {
   return fmt::format("{{\"issue\": \"{} us\", \"fused_accumulation\": {}, \"async_tensor_parallel\": {}, "
-                     "\"layer_placement\": \"{}\"}}",
+                     "\"layer_placement\": \"{}\", \"eager\": {}, \"portable_attention\": {}}}",
                      execution.issue.value() * 1e6, execution.fused_accumulation, execution.async_tensor_parallel,
-                     to_string(execution.layer_placement));
+                     to_string(execution.layer_placement), execution.eager, execution.portable_attention);
 }
 
 } // namespace

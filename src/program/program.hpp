@@ -202,6 +202,8 @@ struct Op {
   double scale = 1;                 // loss: 1 / tokens of the step; softmax: 1 / sqrt(d); norm_squared: 1 / ranks that
                                     // hold the same tensor
   bool transposed = false;          // linear_*: the weight is stored (out, in), not (in, out)
+  int launches = 1;                 // kernels that the host issues for it
+  bool portable = false;            // fused attention: without the instructions of newer chips
   bool core_attention = false;      // dropped and rebuilt by selective recompute
   Group group;                      // collectives
   Channel channel;                  // send, receive

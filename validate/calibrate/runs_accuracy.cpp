@@ -1,5 +1,6 @@
 #include "validate/calibrate/runs_accuracy.hpp"
 
+#include "io/input_error.hpp"
 #include "report/table.hpp"
 #include "validate/calibrate/profile_text.hpp"
 
@@ -181,6 +182,26 @@ std::string breakdown_text(JudgedRun const& row) {
                      share(b.exposed_dp), share(b.exposed_pp), share(b.host), share(b.bubble));
 }
 
+// Every op of a block and of the head: what it takes alone.
+std::string kernel_table(PublishedRun const& run) {
+  Simulation const simulation = run_plan(run.model, run.plan, run.cluster);
+  std::vector<std::vector<std::string>> lines{{"layer", "op", "alone us", "issue us"}};
+  for (std::size_t b = 0; b < simulation.folding.blocks.size(); ++b) {
+    BlockOrigin const& origin = simulation.folding.blocks[b];
+    if (origin.layer_program == nullptr)
+      continue;
+    std::vector<Op> const& ops = origin.backward ? origin.layer_program->backward : origin.layer_program->forward;
+    std::vector<Item> const& items = simulation.folding.program.blocks[b].items;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      Demand const& demand = simulation.folding.program.demands[static_cast<std::size_t>(items[i].demand)];
+      lines.push_back({origin.layer_program->name + (origin.backward ? ", backward" : ", forward"), ops[i].name,
+                       fmt::format("{:.1f}", 1e6 * alone_seconds(demand).value()),
+                       fmt::format("{:.1f}", 1e6 * demand.issue.value())});
+    }
+  }
+  return '\n' + table(lines);
+}
+
 std::string ranking_text(std::vector<JudgedRun> const& rows) {
   std::vector<std::vector<std::string>> lines{{"group", "plans", "tau", "regret", "first choice"}};
   std::vector<double> taus, regrets;
@@ -202,6 +223,14 @@ std::string ranking_text(std::vector<JudgedRun> const& rows) {
 }
 
 } // namespace
+
+std::string run_row_text(std::string const& data, std::string const& id) {
+  std::string const path = data.empty() ? published_runs_path() : data;
+  for (PublishedRun const& run : read_run_table(path).runs)
+    if (run.id == id)
+      return row_text(judge(run)) + '\n' + to_text(simulate(run.model, run.plan, run.cluster)) + kernel_table(run);
+  throw InputError(fmt::format("{}: run_id {}: must be a row of the table that can be expressed", path, id));
+}
 
 std::string run_accuracy_text(RunAccuracyReport const& report) {
   std::string text = fmt::format("Steps of published training runs, {}\n\n", report.data);

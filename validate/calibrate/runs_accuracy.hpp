@@ -56,6 +56,9 @@ RunAccuracyReport runs_accuracy(std::string const& data = {});
 std::vector<RunBand> run_bands(std::vector<JudgedRun> const& rows);
 std::vector<RankedGroup> ranked_groups(std::vector<JudgedRun> const& rows);
 
+// The prediction of one row in full. Throws InputError if the table has no such row, or the row cannot be expressed.
+std::string run_row_text(std::string const& data, std::string const& id);
+
 std::string run_accuracy_text(RunAccuracyReport const& report);
 std::string run_accuracy_json(RunAccuracyReport const& report);
 

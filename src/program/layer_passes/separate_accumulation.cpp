@@ -21,6 +21,13 @@ TensorId fresh_tensor(LayerProgram& layer, TensorId gradient, DType dtype) {
   return TensorId(static_cast<std::int64_t>(layer.tensors.size()) - 1);
 }
 
+// Gradients of norms and biases, small: each is added by one more kernel, which costs the host alone.
+int vectors_of(LayerProgram const& layer, Op const& op) {
+  return static_cast<int>(std::count_if(op.writes.begin(), op.writes.end(), [&](TensorId id) {
+    return layer[id].buffer.scope == BufferRef::Scope::gradient && layer[id].shape.size() == 1;
+  }));
+}
+
 } // namespace
 
 void separate_accumulation(LayerProgram& layer, Plan const& plan) {
@@ -32,6 +39,7 @@ void separate_accumulation(LayerProgram& layer, Plan const& plan) {
       next_op = std::max(next_op, op.id.value() + 1);
   std::vector<Op> result;
   for (Op& op : layer.backward) {
+    op.launches += vectors_of(layer, op);
     result.push_back(std::move(op));
     if (result.back().kind != OpKind::linear_weight_gradient)
       continue;

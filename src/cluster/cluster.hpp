@@ -72,8 +72,15 @@ struct Fabric {
   bool rails = false;          // NIC i of every node of a unit hangs from leaf i; else all NICs of a node from one leaf
   int nodes_per_leaf = 0;      // nodes of a unit: their NICs hang from the same leaf switches; 0: those of all nodes do
   double oversubscription = 1; // of a leaf: bandwidth of the NICs below it over that of its links to spines
-  Seconds leaf_latency;        // NIC to NIC through one leaf switch
-  Seconds spine_latency;       // NIC to NIC through leaf, spine, leaf
+  // What a job over many nodes gets of the NICs' rate, as measured: by nodes that a group spans, ascending; logarithmic in
+  // between, constant beyond. Empty: all of it.
+  struct SpanShare {
+    int nodes = 0;
+    double share = 1;
+  };
+  std::vector<SpanShare> shares;
+  Seconds leaf_latency;  // NIC to NIC through one leaf switch
+  Seconds spine_latency; // NIC to NIC through leaf, spine, leaf
 };
 
 struct Node {

@@ -3,8 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace foreplan {
+
+double network_share(Cluster const& cluster, int nodes) {
+  if (!cluster.profile.fabric || cluster.profile.fabric->shares.empty())
+    return 1;
+  std::vector<Fabric::SpanShare> const& shares = cluster.profile.fabric->shares;
+  auto const above = std::find_if(shares.begin(), shares.end(),
+                                  [&](auto const& known) { return known.nodes >= nodes; });
+  if (above == shares.end())
+    return shares.back().share;
+  Fabric::SpanShare const below = above == shares.begin() ? Fabric::SpanShare{1, 1} : *std::prev(above);
+  if (nodes <= below.nodes)
+    return below.share;
+  double const along = std::log2(static_cast<double>(nodes) / below.nodes) /
+                       std::log2(static_cast<double>(above->nodes) / below.nodes);
+  return below.share * std::pow(above->share / below.share, along);
+}
 
 int node_of(Cluster const& cluster, Rank device) { return device.value() / cluster.profile.node.devices; }
 

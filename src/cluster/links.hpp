@@ -38,6 +38,9 @@ struct Link {
   friend auto operator<=>(Link const&, Link const&) = default;
 };
 
+// Of the NICs' rate, for a group that spans so many nodes (Fabric::shares).
+double network_share(Cluster const& cluster, int nodes);
+
 int node_of(Cluster const& cluster, Rank device);
 int nic_of(Cluster const& cluster, Rank device);
 int leaf_of(Cluster const& cluster, int nic); // -1: the fabric is not described

@@ -111,7 +111,8 @@ Host read_host(JsonReader const& reader, std::vector<Source>& sources) {
 }
 
 Fabric read_fabric(JsonReader const& reader, std::vector<Source>& sources) {
-  reader.expect_keys({"kind", "rails", "nodes_per_leaf", "oversubscription", "leaf_latency", "spine_latency"});
+  reader.expect_keys(
+      {"kind", "rails", "nodes_per_leaf", "oversubscription", "shares", "leaf_latency", "spine_latency"});
   Fabric fabric;
   fabric.kind = reader["kind"].choice<FabricKind>(
       {{"infiniband", FabricKind::infiniband}, {"roce", FabricKind::roce}, {"efa", FabricKind::efa}});
@@ -120,6 +121,14 @@ Fabric read_fabric(JsonReader const& reader, std::vector<Source>& sources) {
   fabric.oversubscription = value_of(reader["oversubscription"], sources).number(1, 1000);
   if (fabric.oversubscription > 1 && fabric.nodes_per_leaf == 0)
     reader["oversubscription"]["value"].fail("needs nodes_per_leaf: what it is that shares the links to the spines");
+  if (auto const shares = reader.find("shares"))
+    for (JsonReader const& entry : shares->elements()) {
+      entry.expect_keys({"nodes", "share"});
+      fabric.shares.push_back(
+          {static_cast<int>(entry["nodes"].integer(2, 1 << 20)), value_of(entry["share"], sources).number(1e-3, 1)});
+      if (fabric.shares.size() > 1 && fabric.shares.back().nodes <= fabric.shares[fabric.shares.size() - 2].nodes)
+        entry["nodes"].fail("must be above that of the entry before");
+    }
   read_if_given(reader, "leaf_latency", fabric.leaf_latency, sources);
   read_if_given(reader, "spine_latency", fabric.spine_latency, sources);
   return fabric;

@@ -37,7 +37,7 @@ GemmShape linear_shape(Op const& op, Operands const& o) {
     shape.m = columns(o.reads[1]);
     shape.n = columns(o.reads[0]);
     shape.k = tokens;
-    shape.accumulate = true;
+    shape.accumulate = is_read_too(op, op.writes[0]);
     shape.aligned = is_aligned(dtype, shape.m, shape.n);
     return shape;
   }
@@ -92,7 +92,8 @@ AttentionShape attention_shape(Op const& op, Operands const& o) {
           .heads = qkv[1] * (qkv[2] - 2),
           .kv_heads = qkv[1],
           .key_size = size,
-          .value_size = size};
+          .value_size = size,
+          .portable = op.portable};
 }
 
 struct Duration {
@@ -145,7 +146,7 @@ Demand kernel_demand(Op const& op, Operands const& operands, HardwareProfile con
     busy = std::max(busy, amount.flops / product_rate(op, operands, profile) + profile.kernel_fixed);
   }
   Seconds const alone = busy / device_speed;
-  demand.issue = demand.lead = profile.issue;
+  demand.issue = demand.lead = profile.issue * op.launches;
   demand.device = ComputeDemand{alone};
   demand.memory_bandwidth_share = amount.bytes / alone / profile.chip.memory_bandwidth;
   return demand;

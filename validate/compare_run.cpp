@@ -42,7 +42,7 @@ Op const& op_of(Folding const& folding, std::size_t rank_class, TimelineEntry co
   BlockOrigin const& origin = folding.blocks[at(use.block)];
   if (origin.op != nullptr)
     return *origin.op;
-  return (origin.backward ? origin.layer_program->backward : origin.layer_program->forward)[at(event.item)];
+  return ops_of(*origin.layer_program, origin.kind)[at(event.item)];
 }
 
 std::string category_of(Op const& op) {

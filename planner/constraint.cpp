@@ -34,7 +34,7 @@ std::vector<Field> const& fields() {
        {"none", "selective", "full"}},
       {"schedule",
        [](Plan const& p) { return static_cast<std::int64_t>(p.schedule); },
-       {"gpipe", "1f1b", "interleaved"}},
+       {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"}},
       {"sequence-parallel", [](Plan const& p) -> std::int64_t { return p.sequence_parallel ? 1 : 0; }, {"off", "on"}},
   };
   return all;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <stdexcept>
 
 namespace foreplan {
 namespace {
@@ -33,7 +34,22 @@ std::vector<HeldParameter> held_parameters(Program const& program, StageProgram 
   return held;
 }
 
-std::vector<Master> masters_of(StageStorage const& storage) {
+std::int64_t Master::first(Coordinate const& at) const {
+  std::int64_t result = offset;
+  for (Axis axis : all_axes)
+    result += stride[static_cast<std::size_t>(axis)] * at.along(axis);
+  return result;
+}
+
+AxisSet Master::shared_over() const {
+  AxisSet axes;
+  for (Axis axis : all_axes)
+    if (stride[static_cast<std::size_t>(axis)] != 0)
+      axes = axes | axis;
+  return axes;
+}
+
+std::vector<Master> masters_of(Plan const& plan, StageProgram const& stage, StageStorage const& storage) {
   std::vector<Master> masters;
   for (BoundInstance const& instance : storage.bound) {
     if (instance.op->kind != OpKind::adam)
@@ -41,8 +57,16 @@ std::vector<Master> masters_of(StageStorage const& storage) {
     BoundOperand const* writes = storage.operands.data() + instance.first_operand + instance.reads;
     BoundOperand const& parameter = writes[3];
     BufferId const buffer(parameter.tensor->buffer.index);
-    std::int64_t const base = storage.persistent[buffer.index()];
-    masters.push_back({buffer, base, parameter.tensor->elements(), parameter, writes[0], writes[1], writes[2]});
+    auto const bucket = std::find_if(stage.buckets.begin(), stage.buckets.end(),
+                                     [&](Bucket const& b) { return b.shard_parameters == buffer; });
+    if (bucket == stage.buckets.end())
+      throw std::runtime_error("'" + instance.op->name + "' updates no bucket");
+    // A shard in a buffer of its own lies where it would in the whole bucket.
+    Tensor const& tensor = *parameter.tensor;
+    bool const alone = buffer != bucket->parameters;
+    masters.push_back({bucket->parameters, tensor.offset,
+                       alone ? shard_strides(plan, bucket->sharded_over, bucket->shard_elements) : tensor.stride,
+                       tensor.elements(), parameter, writes[0], writes[1], writes[2]});
   }
   return masters;
 }

@@ -5,6 +5,7 @@
 #include "interpreter/storage.hpp"
 #include "program/program.hpp"
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -19,17 +20,19 @@ struct HeldParameter {
   bool norm_weight = false;
 };
 
-// What one adam op works on: a rank's elements [first, + count) of a bucket of parameters.
+// What one adam op works on: a rank's elements [first, first + count) of a bucket of parameters.
 struct Master {
-  BufferId parameters;
-  std::int64_t base = 0; // address of the bucket's first element, were it whole
+  BufferId parameters;     // of the bucket
+  std::int64_t offset = 0; // elements
+  std::array<std::int64_t, axis_count> stride{};
   std::int64_t count = 0;
   BoundOperand parameter, master, m, v;
-  [[nodiscard]] std::int64_t first(Coordinate const& at) const { return (parameter.on(at) - base) / parameter.unit; }
+  [[nodiscard]] std::int64_t first(Coordinate const& at) const;
+  [[nodiscard]] AxisSet shared_over() const; // the ranks along these axes hold a part each
 };
 
 std::vector<HeldParameter> held_parameters(Program const& program, StageProgram const& stage);
-std::vector<Master> masters_of(StageStorage const& storage);
+std::vector<Master> masters_of(Plan const& plan, StageProgram const& stage, StageStorage const& storage);
 
 // The part of a parameter that the rank at `at` holds the master of: `count` elements from `in_parameter` on lie
 // in the master operand from `in_master` on. count <= 0: none.

@@ -35,7 +35,7 @@ Interpreter<Scalar>::Interpreter(Program const& program, TrainingParameters cons
     : program_(program), training_(training) {
   for (StageProgram const& stage : program.stages) {
     stages_.push_back(lay_out(program, stage, reuse));
-    masters_.push_back(masters_of(stages_.back()));
+    masters_.push_back(masters_of(program.plan, stage, stages_.back()));
     held_.push_back(held_parameters(program, stage));
   }
   graph_ = make_execution_graph(program, stages_);
@@ -58,12 +58,16 @@ void Interpreter<Scalar>::initialise(RankState& rank) {
   for (HeldParameter const& held : held_[stage]) {
     std::vector<double> const values = initial_shard(training_.seed, *held.parameter, held.layer, held.norm_weight,
                                                      rank.coordinate.tp);
-    auto const begin = rank.memory.begin() + storage.persistent[held.parameters.index()] + held.offset;
-    std::transform(values.begin(), values.end(), begin, [](double value) { return static_cast<Scalar>(value); });
-  }
-  for (Master const& master : masters_[stage]) {
-    auto const from = rank.memory.begin() + master.parameter.on(rank.coordinate);
-    std::copy(from, from + master.count, rank.memory.begin() + master.master.on(rank.coordinate));
+    auto put = [&](std::int64_t address, std::int64_t first, std::int64_t count) {
+      std::transform(values.begin() + first, values.begin() + first + count, rank.memory.begin() + address,
+                     [](double value) { return static_cast<Scalar>(value); });
+    };
+    if (std::int64_t const home = storage.persistent[held.parameters.index()]; home >= 0)
+      put(home + held.offset, 0, held.parameter->elements());
+    for (Master const& master : masters_[stage])
+      if (MasterPart const part = part_of(held, master, rank.coordinate); part.count > 0)
+        for (BoundOperand const* operand : {&master.parameter, &master.master})
+          put(operand->on(rank.coordinate) + part.in_master, part.in_parameter, part.count);
   }
   rank.initial = rank.memory;
   rank.undefined = undefined_ranges(storage, rank.coordinate);
@@ -176,9 +180,15 @@ void Interpreter<Scalar>::release(RankState& rank, BoundInstance const& instance
 
 // ------------------------------------------------------------------------------------------------------------- results
 
+namespace {
+
+int stage_of_head(Plan const& plan) { return stage_of_part(plan, plan.pp * plan.chunks - 1).value(); }
+
+} // namespace
+
 template <class Scalar>
 double Interpreter<Scalar>::loss() const {
-  RankState const& rank = rank_state({.pp = program_.plan.pp - 1});
+  RankState const& rank = rank_state({.pp = stage_of_head(program_.plan)});
   return static_cast<double>(rank.memory[static_cast<std::size_t>(rank.storage->persistent[loss_buffer])]);
 }
 
@@ -192,13 +202,7 @@ std::vector<double> Interpreter<Scalar>::master_of(HeldParameter const& held, Co
   std::vector<double> values(static_cast<std::size_t>(held.parameter->elements()),
                              std::numeric_limits<double>::quiet_NaN());
   for (Master const& master : masters_[static_cast<std::size_t>(at.pp)]) {
-    if (master.parameters != held.parameters)
-      continue;
-    AxisSet sharers;
-    for (Axis axis : all_axes)
-      if (master.parameter.tensor->stride[static_cast<std::size_t>(axis)] != 0)
-        sharers = sharers | axis;
-    for (Rank const member : group_of(program_.plan, rank_at(program_.plan, at), sharers)) {
+    for (Rank const member : group_of(program_.plan, rank_at(program_.plan, at), master.shared_over())) {
       RankState const& rank = ranks_[member.index()];
       MasterPart const part = part_of(held, master, rank.coordinate);
       for (std::int64_t i = 0; i < part.count; ++i)
@@ -248,7 +252,7 @@ double Interpreter<Scalar>::replica_difference() const {
           auto const value = static_cast<std::size_t>(master.master.on(at) + i);
           result = larger_or_nan(result, std::abs(static_cast<double>(rank.memory[parameter] - rank.memory[value])));
         }
-      if (at.pp == program_.plan.pp - 1) {
+      if (at.pp == stage_of_head(program_.plan)) {
         auto const address = static_cast<std::size_t>(rank.storage->persistent[loss_buffer]);
         result = larger_or_nan(result, std::abs(static_cast<double>(rank.memory[address]) - loss()));
       }

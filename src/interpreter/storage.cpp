@@ -126,19 +126,14 @@ private:
     Access const access = resolve(program_, stage_, instance, tensor, Coordinate{});
     Range const range = range_of(access.key, writes);
     std::int64_t const unit = storage_.units.of(tensor.dtype);
-    std::int64_t const lowest = access.begin + std::min<std::int64_t>(last_shift(tensor), 0);
-    std::int64_t const highest = access.end + std::max<std::int64_t>(last_shift(tensor), 0);
-    if (access.begin < 0 || lowest < 0 || highest * unit > range.end - range.begin)
-      throw std::runtime_error("tensor '" + tensor.name + "' exceeds its buffer");
-    return {range.begin + access.begin * unit, &tensor, unit};
-  }
-
-  // From the first rank's shard to the last one's.
-  std::int64_t last_shift(Tensor const& tensor) const {
-    Coordinate last;
+    BoundOperand const bound{range.begin + access.begin * unit, unit, &tensor};
+    Coordinate last; // the first rank's shard and the last one's
     for (Axis axis : all_axes)
       last[axis] = degree(program_.plan, axis) - 1;
-    return tensor.offset_on(last) - tensor.offset;
+    auto const [lowest, highest] = std::minmax(bound.address, bound.on(last));
+    if (lowest < range.begin || highest + tensor.elements() * unit > range.end)
+      throw std::runtime_error("tensor '" + tensor.name + "' exceeds its buffer");
+    return bound;
   }
 
   // The place of a buffer at this point of the issue order. Reading a released buffer finds its old place; reading one

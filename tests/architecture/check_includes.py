@@ -22,7 +22,7 @@ ALLOWED = {
     "report": PROGRAM | {"cluster", "timing", "timeline", "interpreter"},
     "interop": {"model", "cluster", "plan", "report"},
     "planner": {"src"},
-    "validate": {"src"},
+    "validate": {"src", "planner"},
     "cli": {"src", "planner", "validate"},
     "bench": {"src", "planner", "validate", "tests"},
     "tests": {"src", "planner", "validate", "cli"},

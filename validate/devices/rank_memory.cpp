@@ -30,25 +30,25 @@ void bind(RankMemory& memory) {
     memory.operands.push_back({memory.at(operand.on(memory.coordinate)), operand.tensor});
 }
 
-// The parameter everywhere; the unrounded values in the part of the master that is this rank's. All else is zero.
+// The parameter where it has a home of its own, the part that is this rank's, and its unrounded master. All else is zero.
 void initialise(Program const& program, RankMemory const& memory, std::uint64_t seed,
                 std::function<void()> const& progress) {
   StageProgram const& stage = program.stages[static_cast<std::size_t>(memory.coordinate.pp)];
-  std::vector<Master> const masters = masters_of(memory.layout);
+  std::vector<Master> const masters = masters_of(program.plan, stage, memory.layout);
   for (HeldParameter const& held : held_parameters(program, stage)) {
     progress();
     std::vector<double> const values = initial_shard(seed, *held.parameter, held.layer, held.norm_weight,
                                                      memory.coordinate.tp);
     ElementType const type = element_type(memory.storage, stage.buffers[held.parameters.index()].dtype);
-    std::byte* const parameters = memory.at(memory.layout.persistent[held.parameters.index()]);
-    for (std::size_t i = 0; i < values.size(); ++i)
-      store(parameters, type, held.offset + static_cast<std::int64_t>(i), values[i]);
+    std::int64_t const home = memory.layout.persistent[held.parameters.index()];
+    for (std::size_t i = 0; home >= 0 && i < values.size(); ++i)
+      store(memory.at(home), type, held.offset + static_cast<std::int64_t>(i), values[i]);
     for (Master const& master : masters) {
       MasterPart const part = part_of(held, master, memory.coordinate);
-      std::byte* const begin = memory.at(master.master.on(memory.coordinate));
-      for (std::int64_t i = 0; i < part.count; ++i)
-        store(begin, memory.type_of(*master.master.tensor), part.in_master + i,
-              values[static_cast<std::size_t>(part.in_parameter + i)]);
+      for (BoundOperand const* operand : {&master.parameter, &master.master})
+        for (std::int64_t i = 0; i < part.count; ++i)
+          store(memory.at(operand->on(memory.coordinate)), memory.type_of(*operand->tensor), part.in_master + i,
+                values[static_cast<std::size_t>(part.in_parameter + i)]);
     }
   }
 }

@@ -24,7 +24,7 @@ struct Piece {
 std::vector<Piece> pieces_of(Program const& program, StageProgram const& stage, StageStorage const& layout,
                              Coordinate const& at) {
   std::vector<Piece> pieces;
-  std::vector<Master> const masters = masters_of(layout);
+  std::vector<Master> const masters = masters_of(program.plan, stage, layout);
   for (HeldParameter const& held : held_parameters(program, stage))
     for (Master const& master : masters)
       if (MasterPart const part = part_of(held, master, at); part.count > 0)

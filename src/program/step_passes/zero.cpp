@@ -20,7 +20,8 @@ public:
   void run() {
     bool const shards = plan_.zero_stage >= 1 && group_size(plan_, data_axes) > 1;
     for (Bucket& bucket : stage_.buckets) {
-      bucket.sharded = shards;
+      bucket.shard_parameters = bucket.parameters;
+      bucket.sharded_over = shards ? nontrivial(plan_, data_axes) : AxisSet{};
       bucket.shard_elements = shards ? bucket.elements / group_size(plan_, data_axes) : bucket.elements;
     }
     if (group_size(plan_, data_axes) > 1)
@@ -32,9 +33,19 @@ public:
   }
 
 private:
+  // Of each chunk the slot that completes its weights' gradients.
+  std::vector<Slot> last_gradients() const {
+    SlotKind const kind = splits_backward(plan_.schedule) ? SlotKind::weight_gradient : SlotKind::backward;
+    std::vector<Slot> last(stage_.chunks.size());
+    for (Element const& element : stage_.elements)
+      if (Slot const* slot = std::get_if<Slot>(&element); slot != nullptr && slot->kind == kind)
+        last[slot->chunk.index()] = *slot;
+    return last;
+  }
+
   // Cuts the last micro-batch's backward of each chunk where a bucket is complete, and reduces it there.
   void reduce_in_last_backward() {
-    auto const last = MicroBatch(plan_.micro_batches() - 1);
+    std::vector<Slot> const last = last_gradients();
     std::vector<Element> result;
     std::vector<std::size_t> at_slot_end; // reduced behind the slot's send, which others wait for
     auto flush = [&] {
@@ -46,7 +57,7 @@ private:
       Slot const* slot = std::get_if<Slot>(&element);
       if (slot != nullptr)
         flush();
-      if (slot == nullptr || slot->kind != SlotKind::backward || slot->micro_batch != last) {
+      if (slot == nullptr || std::find(last.begin(), last.end(), *slot) == last.end()) {
         result.push_back(std::move(element));
         continue;
       }
@@ -88,7 +99,7 @@ private:
     }
     TensorId const from = add_tensor(stage_, flat_tensor(stage_, wire, unreduced));
     TensorId const to = add_tensor(stage_, reduced(wire, bucket));
-    Op op = step_op(stage_, bucket.sharded ? OpKind::reduce_scatter : OpKind::all_reduce,
+    Op op = step_op(stage_, bucket.sharded_over.empty() ? OpKind::all_reduce : OpKind::reduce_scatter,
                     fmt::format("reduce bucket {}", k), Stream::dp, {from}, {to});
     op.group = {data_group(plan_), false};
     result.emplace_back(std::move(op));

@@ -5,6 +5,7 @@
 #include "cluster/collective_parameters.hpp"
 #include "cluster/evidence.hpp"
 #include "cluster/kernel_parameters.hpp"
+#include "cluster/op_costs.hpp"
 #include "units/ids.hpp"
 #include "units/quantity.hpp"
 
@@ -110,6 +111,7 @@ struct HardwareProfile {
   std::optional<Fabric> fabric;               // none: non-blocking between all NICs
   double device_hour_price = 0;               // US dollars; optional: 0
   std::optional<KernelParameters> kernels;    // none: one efficiency a class of kernels
+  std::optional<OpCosts> ops;                 // measured on the machine itself: goes before all else that it names
   std::vector<Source> sources;                // of every number, in the file's order
 };
 

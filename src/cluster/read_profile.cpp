@@ -175,7 +175,8 @@ HardwareProfile read_profile(std::string const& path) {
 
 HardwareProfile read_profile(JsonReader const& reader) {
   reader.expect_keys(
-      {"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives"});
+      {"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives",
+       "ops"});
   HardwareProfile profile;
   std::vector<Source>& sources = profile.sources;
   profile.name = reader["name"].text();
@@ -187,6 +188,8 @@ HardwareProfile read_profile(JsonReader const& reader) {
   profile.efficiency = read_efficiencies(reader["efficiency"], sources);
   if (auto const kernels = reader.find("kernels"))
     profile.kernels = read_kernel_parameters(*kernels, profile.chip, sources);
+  if (auto const ops = reader.find("ops"))
+    profile.ops = read_op_costs(*ops, sources);
 
   JsonReader overheads = reader["overheads"];
   overheads.expect_keys({"kernel_fixed", "issue", "collective_base", "collective_multiprocessors", "reserved"});

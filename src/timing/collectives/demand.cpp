@@ -1,6 +1,7 @@
 #include "timing/collectives/demand.hpp"
 
 #include "cluster/links.hpp"
+#include "timing/collectives/measured.hpp"
 
 #include <algorithm>
 
@@ -75,6 +76,8 @@ Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cl
 
 Demand collective_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupLayout const& layout,
                          BytesPerSecond unit_rate) {
+  if (OpCost const* cost = measured_cost(cluster.profile, op, operands); cost != nullptr && layout.nodes == 1)
+    return measured_demand(op, operands, cluster.profile, *cost, layout.members);
   if (!cluster.profile.collectives)
     return ring_demand(op, operands, cluster, layout, unit_rate);
   return modelled_demand(op, operands, cluster, shape_of(cluster, layout), unit_rate);
@@ -82,6 +85,8 @@ Demand collective_demand(Op const& op, Operands const& operands, Cluster const& 
 
 Demand point_to_point_demand(Op const& op, Operands const& operands, Cluster const& cluster, bool same_node,
                              BytesPerSecond unit_rate) {
+  if (OpCost const* cost = measured_cost(cluster.profile, op, operands); cost != nullptr && same_node)
+    return measured_demand(op, operands, cluster.profile, *cost, 2);
   if (!cluster.profile.collectives)
     return transfer_demand(op, operands, cluster, same_node, unit_rate);
   return modelled_demand(op, operands, cluster, shape_of(cluster, layout_of_pair(same_node)), unit_rate);

@@ -52,10 +52,11 @@ void linear_weight_gradient(Op const& op, Operands reads, Operands writes) {
   Matrix const x = by_token(reads[0]);
   Matrix const dy = by_token(reads[1]);
   Matrix const dweight = weight_matrix(op, writes[0]);
+  bool const adds = is_read_too(op, op.writes[0]);
   if (op.transposed)
-    multiply(transpose(dy), x, dweight, true);
+    multiply(transpose(dy), x, dweight, adds);
   else
-    multiply(transpose(x), dy, dweight, true);
+    multiply(transpose(x), dy, dweight, adds);
   if (writes.size() > 1)
     bias_gradient(reads[1], writes[1]);
 }

@@ -1,6 +1,7 @@
 #include "timing/collectives/demand.hpp"
 
 #include "cluster/links.hpp"
+#include "timing/collectives/channels.hpp"
 #include "timing/collectives/measured.hpp"
 
 #include <algorithm>
@@ -64,7 +65,9 @@ Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cl
   Demand demand;
   demand.issue = demand.lead = profile.issue;
   demand.device = TransferDemand{{{Seconds(time.latency), {{Bytes(unit), BytesPerSecond(unit / moving), {}}}}}};
-  demand.sm_share = static_cast<double>(profile.collective_multiprocessors) / profile.chip.multiprocessors;
+  demand.sm_share = static_cast<double>(channels_of(time.algorithm, time.protocol, shape, what.bytes,
+                                                    profile.collective_multiprocessors)) /
+                    profile.chip.multiprocessors;
   // Every byte sent is read here, and as many arrive and are written.
   demand.memory_bandwidth_share = std::min(1.0, 2 * sent / time.seconds / profile.chip.memory_bandwidth.value());
   demand.evidence = Evidence::fitted;

@@ -8,6 +8,7 @@
 namespace foreplan {
 
 int run_accuracy_kernels(std::vector<std::string> const& arguments);
+int run_accuracy_runs(std::vector<std::string> const& arguments);
 int run_accuracy_collectives(std::vector<std::string> const& arguments);
 
 struct CalibrateFiles {

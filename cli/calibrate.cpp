@@ -64,7 +64,8 @@ int calibrate_kernels(CalibrateFiles const& files) {
     std::cout << fmt::format("No row of {} in {} or among the published ones: every parameter is its prior.\n",
                              chip->name, files.points);
   write_profile(files, "kernels",
-                kernels_block(*chip, calibration, clock_under_load(*chip, calibration.fit, own, profile)));
+                kernels_block(*chip, calibration, clock_under_load(*chip, calibration.fit, own, profile),
+                              machine_of(*chip, own)));
   ErrorSummary const errors = summarise(calibration.log_ratios);
   std::cout << fmt::format(
                    "{}: {} rows, families of shapes left out: error {:.1f} % median, {:.1f} % p90, bias {:+.1f} %\n\n",

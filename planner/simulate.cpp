@@ -204,12 +204,19 @@ void write_trace(std::ostream& out, Simulation const& simulation, Cluster const&
       out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()}, ranks);
 }
 
-Bytes peak_memory(Model const& model, Plan const& plan) {
+std::vector<MemoryPeak> stage_peaks(Model const& model, Plan const& plan) {
   Plan const filled = with_micro_batches(plan, enough_micro_batches(plan));
   Program const program = compile_stages(model, filled, stages_that_may_be_fullest(plan));
-  std::int64_t peak = 0;
+  std::vector<MemoryPeak> peaks;
   for (StageProgram const& stage : program.stages)
-    peak = std::max(peak, memory_of(program, stage).peak.use.total());
+    peaks.push_back(memory_of(program, stage).peak);
+  return peaks;
+}
+
+Bytes peak_memory(Model const& model, Plan const& plan) {
+  std::int64_t peak = 0;
+  for (MemoryPeak const& stage : stage_peaks(model, plan))
+    peak = std::max(peak, stage.use.total());
   return Bytes(static_cast<double>(peak));
 }
 

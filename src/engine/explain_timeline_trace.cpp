@@ -1,5 +1,6 @@
 #include "engine/entry_index.hpp"
 #include "engine/explain_timeline.hpp"
+#include "program/instances.hpp"
 
 #include <fmt/format.h>
 
@@ -56,13 +57,7 @@ std::vector<Rank> ranks_of(Plan const& plan, Op const& op, Rank rank) {
     to.pp = op.channel.to.value();
     return {rank_at(plan, from), rank_at(plan, to)};
   }
-  std::vector<Rank> ranks = group_of(plan, rank, op.group.axes);
-  if (op.group.pipeline_ends)
-    std::erase_if(ranks, [&](Rank member) {
-      int const stage = coordinate_of(plan, member).pp;
-      return stage != 0 && stage != plan.pp - 1;
-    });
-  return ranks;
+  return members_of(plan, rank, op.group);
 }
 
 std::string group_name(Op const& op) {

@@ -19,7 +19,10 @@ class Folder {
 public:
   Folder(Program const& program, Cluster const& cluster, FoldOptions options)
       : program_(program), cluster_(cluster), options_(options),
-        partition_(partition(program, cluster, options.unfold)) {}
+        partition_(partition(program, cluster, options.unfold)) {
+    if (Seconds const issue = program.plan.execution.issue; issue > Seconds(0))
+      cluster_.profile.issue = issue;
+  }
 
   Folding run() {
     find_representatives();
@@ -346,7 +349,7 @@ private:
   }
 
   Program const& program_;
-  Cluster const& cluster_;
+  Cluster cluster_; // with the plan's own time to issue an op, where it has one
   FoldOptions options_;
   Partition partition_;
   Folding result_;

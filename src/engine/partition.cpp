@@ -1,5 +1,7 @@
 #include "engine/partition.hpp"
 
+#include "program/instances.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <map>

@@ -77,7 +77,7 @@ private:
   };
 
   Place collective(Group const& group, int rank) {
-    std::vector<Rank> const members = foreplan::members_of(program_.plan, Rank(rank), group);
+    std::vector<Rank> const members = members_of(program_.plan, Rank(rank), group);
     auto const self = std::find(members.begin(), members.end(), Rank(rank));
     if (self == members.end()) // a middle stage in a group of the pipeline's ends: nobody comes
       return {&collectives_[{group, -1 - rank}], 2, 0};

@@ -6,21 +6,11 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <set>
 #include <span>
 #include <stdexcept>
 
 namespace foreplan {
 namespace {
-
-// Parameters that some norm of the layer multiplies by.
-std::set<std::int32_t> norm_weights(LayerProgram const& layer) {
-  std::set<std::int32_t> indices;
-  for (Op const& op : layer.forward)
-    if (op.kind == OpKind::norm_forward)
-      indices.insert(layer[op.reads[1]].buffer.index);
-  return indices;
-}
 
 std::int64_t product(std::vector<std::int64_t> const& shape) {
   std::int64_t result = 1;
@@ -45,8 +35,8 @@ Interpreter<Scalar>::Interpreter(Program const& program, TrainingParameters cons
     : program_(program), training_(training) {
   for (StageProgram const& stage : program.stages) {
     stages_.push_back(lay_out(program, stage, reuse));
-    find_masters(stages_.size() - 1);
-    find_homes(stages_.size() - 1);
+    masters_.push_back(masters_of(program.plan, stage, stages_.back()));
+    held_.push_back(held_parameters(program, stage));
   }
   graph_ = make_execution_graph(program, stages_);
   for (int rank = 0; rank < program.plan.world_size(); ++rank) {
@@ -61,51 +51,23 @@ Interpreter<Scalar>::Interpreter(Program const& program, TrainingParameters cons
 }
 
 template <class Scalar>
-void Interpreter<Scalar>::find_masters(std::size_t stage) {
-  StageStorage const& storage = stages_[stage];
-  std::vector<Master>& masters = masters_.emplace_back();
-  for (BoundInstance const& instance : storage.bound) {
-    if (instance.op->kind != OpKind::adam)
-      continue;
-    BoundOperand const* writes = storage.operands.data() + instance.first_operand + instance.reads;
-    BoundOperand const& parameter = writes[3];
-    BufferId const buffer(parameter.tensor->buffer.index);
-    std::int64_t const base = storage.persistent[buffer.index()];
-    masters.push_back({buffer, base, parameter.tensor->elements(), parameter, writes[0], writes[1], writes[2]});
-  }
-}
-
-template <class Scalar>
-void Interpreter<Scalar>::find_homes(std::size_t stage) {
-  std::vector<Home>& homes = homes_.emplace_back();
-  StageProgram const& program = program_.stages[stage];
-  for (std::size_t layer = 0; layer < program.layers.size(); ++layer) {
-    if (program.layers[layer].program < 0)
-      continue;
-    LayerProgram const& kind = program_.layer_programs[static_cast<std::size_t>(program.layers[layer].program)];
-    std::set<std::int32_t> const norms = norm_weights(kind);
-    for (std::size_t i = 0; i < kind.parameters.size(); ++i) {
-      ParameterHome const& home = program.layers[layer].homes[i];
-      homes.push_back({static_cast<int>(layer), &kind.parameters[i], home.parameters, home.offset,
-                       norms.contains(static_cast<std::int32_t>(i))});
-    }
-  }
-}
-
-template <class Scalar>
 void Interpreter<Scalar>::initialise(RankState& rank) {
   StageStorage const& storage = *rank.storage;
   auto const stage = static_cast<std::size_t>(rank.coordinate.pp);
   rank.memory.assign(static_cast<std::size_t>(storage.size), Scalar(0)); // also the padding between parameters
-  for (Home const& home : homes_[stage]) {
-    std::vector<double> const values = initial_shard(training_.seed, *home.parameter, home.layer, home.norm_weight,
+  for (HeldParameter const& held : held_[stage]) {
+    std::vector<double> const values = initial_shard(training_.seed, *held.parameter, held.layer, held.norm_weight,
                                                      rank.coordinate.tp);
-    auto const begin = rank.memory.begin() + storage.persistent[home.parameters.index()] + home.offset;
-    std::transform(values.begin(), values.end(), begin, [](double value) { return static_cast<Scalar>(value); });
-  }
-  for (Master const& master : masters_[stage]) {
-    auto const from = rank.memory.begin() + master.parameter.on(rank.coordinate);
-    std::copy(from, from + master.count, rank.memory.begin() + master.master.on(rank.coordinate));
+    auto put = [&](std::int64_t address, std::int64_t first, std::int64_t count) {
+      std::transform(values.begin() + first, values.begin() + first + count, rank.memory.begin() + address,
+                     [](double value) { return static_cast<Scalar>(value); });
+    };
+    if (std::int64_t const home = storage.persistent[held.parameters.index()]; home >= 0)
+      put(home + held.offset, 0, held.parameter->elements());
+    for (Master const& master : masters_[stage])
+      if (MasterPart const part = part_of(held, master, rank.coordinate); part.count > 0)
+        for (BoundOperand const* operand : {&master.parameter, &master.master})
+          put(operand->on(rank.coordinate) + part.in_master, part.in_parameter, part.count);
   }
   rank.initial = rank.memory;
   rank.undefined = undefined_ranges(storage, rank.coordinate);
@@ -236,25 +198,16 @@ typename Interpreter<Scalar>::RankState const& Interpreter<Scalar>::rank_state(C
 }
 
 template <class Scalar>
-std::vector<double> Interpreter<Scalar>::master_of(Home const& home, Coordinate const& at) const {
-  std::vector<double> values(static_cast<std::size_t>(home.parameter->elements()),
+std::vector<double> Interpreter<Scalar>::master_of(HeldParameter const& held, Coordinate const& at) const {
+  std::vector<double> values(static_cast<std::size_t>(held.parameter->elements()),
                              std::numeric_limits<double>::quiet_NaN());
-  std::int64_t const home_end = home.offset + home.parameter->elements();
   for (Master const& master : masters_[static_cast<std::size_t>(at.pp)]) {
-    if (master.parameters != home.parameters)
-      continue;
-    AxisSet sharers;
-    for (Axis axis : all_axes)
-      if (master.parameter.tensor->stride[static_cast<std::size_t>(axis)] != 0)
-        sharers = sharers | axis;
-    for (Rank const member : group_of(program_.plan, rank_at(program_.plan, at), sharers)) {
+    for (Rank const member : group_of(program_.plan, rank_at(program_.plan, at), master.shared_over())) {
       RankState const& rank = ranks_[member.index()];
-      std::int64_t const first = master.first(rank.coordinate);
-      std::int64_t const begin = std::max(home.offset, first);
-      std::int64_t const end = std::min(home_end, first + master.count);
-      for (std::int64_t i = begin; i < end; ++i)
-        values[static_cast<std::size_t>(i - home.offset)] = static_cast<double>(
-            rank.memory[static_cast<std::size_t>(master.master.on(rank.coordinate) + i - first)]);
+      MasterPart const part = part_of(held, master, rank.coordinate);
+      for (std::int64_t i = 0; i < part.count; ++i)
+        values[static_cast<std::size_t>(part.in_parameter + i)] = static_cast<double>(
+            rank.memory[static_cast<std::size_t>(master.master.on(rank.coordinate) + part.in_master + i)]);
     }
   }
   return values;
@@ -264,12 +217,12 @@ template <class Scalar>
 Weights Interpreter<Scalar>::weights() const {
   Weights weights;
   for (std::size_t stage = 0; stage < stages_.size(); ++stage)
-    for (Home const& home : homes_[stage]) {
-      std::vector<double>& full = weights[{home.layer, home.parameter->name}];
-      full.resize(static_cast<std::size_t>(product(home.parameter->full_shape)));
+    for (HeldParameter const& held : held_[stage]) {
+      std::vector<double>& full = weights[{held.layer, held.parameter->name}];
+      full.resize(static_cast<std::size_t>(product(held.parameter->full_shape)));
       for (int tp_index = 0; tp_index < program_.plan.tp; ++tp_index) {
-        std::vector<double> const shard = master_of(home, {.tp = tp_index, .pp = static_cast<int>(stage)});
-        std::vector<std::int64_t> const positions = positions_in_full(*home.parameter, tp_index);
+        std::vector<double> const shard = master_of(held, {.tp = tp_index, .pp = static_cast<int>(stage)});
+        std::vector<std::int64_t> const positions = positions_in_full(*held.parameter, tp_index);
         for (std::size_t i = 0; i < shard.size(); ++i)
           full[static_cast<std::size_t>(positions[i])] = shard[i];
       }
@@ -285,12 +238,12 @@ double Interpreter<Scalar>::replica_difference() const {
     std::vector<std::vector<double>> tied; // the homes of the tied matrix, on any stage
     for (at.pp = 0; at.pp < program_.plan.pp; ++at.pp) {
       RankState const& rank = rank_state(at);
-      for (Home const& home : homes_[static_cast<std::size_t>(at.pp)]) {
-        std::vector<double> const values = master_of(home, at);
-        bool const cut = home.parameter->placement[Axis::tp].kind == AxisPlacement::Kind::sharded;
+      for (HeldParameter const& held : held_[static_cast<std::size_t>(at.pp)]) {
+        std::vector<double> const values = master_of(held, at);
+        bool const cut = held.parameter->placement[Axis::tp].kind == AxisPlacement::Kind::sharded;
         Coordinate const like{.tp = cut ? at.tp : 0, .pp = at.pp};
-        result = larger_or_nan(result, largest_difference(values, master_of(home, like)));
-        if (home.parameter->tied)
+        result = larger_or_nan(result, largest_difference(values, master_of(held, like)));
+        if (held.parameter->tied)
           tied.push_back(values);
       }
       for (Master const& master : masters_[static_cast<std::size_t>(at.pp)])

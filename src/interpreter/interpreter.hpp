@@ -3,6 +3,7 @@
 #pragma once
 
 #include "interpreter/execution_graph.hpp"
+#include "interpreter/held_parameters.hpp"
 #include "interpreter/kernels.hpp"
 #include "interpreter/storage.hpp"
 #include "program/program.hpp"
@@ -55,25 +56,6 @@ private:
     std::vector<Scalar> initial;
     std::vector<Range> undefined; // when a step begins
   };
-  // What one adam op works on: a rank's elements [first, + count) of a bucket of parameters.
-  struct Master {
-    BufferId parameters;
-    std::int64_t base = 0; // address of the bucket's first element, were it whole
-    std::int64_t count = 0;
-    BoundOperand parameter, master, m, v;
-    [[nodiscard]] std::int64_t first(Coordinate const& at) const { return parameter.on(at) - base; }
-  };
-  // A parameter's range of a flat buffer.
-  struct Home {
-    int layer = 0;
-    Parameter const* parameter = nullptr;
-    BufferId parameters;
-    std::int64_t offset = 0;
-    bool norm_weight = false;
-  };
-
-  void find_masters(std::size_t stage);
-  void find_homes(std::size_t stage);
   void initialise(RankState& rank);
   void prepare_step(RankState& rank);
   void run_node(std::size_t node);
@@ -82,14 +64,14 @@ private:
   void release(RankState& rank, BoundInstance const& instance);
   [[nodiscard]] View<Scalar> view(RankState& rank, BoundOperand const& operand) const;
   // A parameter's master values as the rank at `at` and those with which it shares them out hold them.
-  [[nodiscard]] std::vector<double> master_of(Home const& home, Coordinate const& at) const;
+  [[nodiscard]] std::vector<double> master_of(HeldParameter const& held, Coordinate const& at) const;
   [[nodiscard]] RankState const& rank_state(Coordinate const& at) const;
 
   Program const& program_;
   TrainingParameters training_;
   std::vector<StageStorage> stages_;
-  std::vector<std::vector<Master>> masters_; // by stage
-  std::vector<std::vector<Home>> homes_;     // by stage
+  std::vector<std::vector<Master>> masters_;     // by stage
+  std::vector<std::vector<HeldParameter>> held_; // by stage
   ExecutionGraph graph_;
   std::vector<RankState> ranks_;
   std::vector<Scalar> scratch_;

@@ -249,6 +249,8 @@ void linear_weight_gradient(Op const& op, Views<Scalar> reads, Views<Scalar> wri
   auto const x = by_token(reads[0]);
   auto const dy = by_token(reads[1]);
   auto dweight = weight_matrix(op, writes[0]);
+  if (!is_read_too(op, op.writes[0]))
+    dweight.setZero();
   if (op.transposed)
     dweight.noalias() += dy.transpose() * x;
   else
@@ -553,21 +555,13 @@ void adam(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext
   }
 }
 
-template <class Scalar>
-bool takes_maximum(Op const& op, View<Scalar> const& view) {
-  for (Axis axis : all_axes)
-    if (op.group.axes.contains(axis) && view.tensor->placement[axis].kind == AxisPlacement::Kind::partial_max)
-      return true;
-  return false;
-}
-
 // Sum (or maximum) over the members of what each reads, into scratch.
 template <class Scalar>
 ArrayMap<Scalar> reduce(Op const& op, Views<Scalar> reads, std::vector<Scalar>& scratch) {
   require_equal_sizes(op, reads);
   scratch.assign(reads[0].data, reads[0].data + reads[0].elements());
   ArrayMap<Scalar> total(scratch.data(), reads[0].elements());
-  bool const maximum = takes_maximum(op, reads[0]);
+  bool const maximum = takes_maximum(op, *reads[0].tensor);
   for (View<Scalar> const& read : reads.subspan(1))
     if (maximum)
       total = total.binaryExpr(flat(read), [](Scalar a, Scalar b) { return a > b || std::isnan(a) ? a : b; });
@@ -586,6 +580,13 @@ ArrayMap<Scalar> concatenate(Op const& op, Views<Scalar> reads, std::vector<Scal
 }
 
 } // namespace
+
+bool takes_maximum(Op const& op, Tensor const& tensor) {
+  for (Axis axis : all_axes)
+    if (op.group.axes.contains(axis) && tensor.placement[axis].kind == AxisPlacement::Kind::partial_max)
+      return true;
+  return false;
+}
 
 template <class Scalar>
 void run_kernel(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext const& context) {
@@ -617,6 +618,7 @@ void run_kernel(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelC
     case OpKind::gelu_backward: return gelu_backward(reads, writes);
     case OpKind::swiglu_forward: return swiglu_forward(reads, writes);
     case OpKind::swiglu_backward: return swiglu_backward(reads, writes);
+    case OpKind::accumulate:
     case OpKind::add: flat(writes[0]) = flat(reads[0]) + flat(reads[1]); return;
     case OpKind::bias_add: return bias_add(reads, writes);
     case OpKind::bias_gradient: return bias_gradient(reads, writes);

@@ -46,6 +46,9 @@ template <class Scalar>
 void run_kernel(Op const& op, std::span<View<Scalar> const> reads, std::span<View<Scalar> const> writes,
                 KernelContext const& context);
 
+// Whether a collective of this operand takes the maximum, not the sum: it is a partial maximum along an axis of the group.
+bool takes_maximum(Op const& op, Tensor const& tensor);
+
 // Runs a collective: element i of reads and writes belongs to member i. Sums are taken in the order of the members.
 // Throws std::runtime_error when the members' sizes do not fit each other.
 template <class Scalar>

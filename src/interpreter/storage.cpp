@@ -48,14 +48,16 @@ private:
 };
 
 struct Live {
-  Range range;
+  Range range; // of the buffer itself; the arena's may be longer
   bool released = false;
 };
 
 class Layout {
 public:
-  Layout(Program const& program, StageProgram const& stage, Reuse reuse)
-      : program_(program), stage_(stage), arena_(reuse) {}
+  Layout(Program const& program, StageProgram const& stage, Reuse reuse, StorageUnits const& units)
+      : program_(program), stage_(stage), arena_(reuse) {
+    storage_.units = units;
+  }
 
   StageStorage take() {
     place_persistent();
@@ -73,12 +75,27 @@ private:
     std::int64_t next = 0;
     for (Buffer const& buffer : stage_.buffers) {
       storage_.persistent.push_back(buffer.persistent ? next : -1);
-      next += buffer.persistent ? buffer.elements : 0;
+      if (!buffer.persistent)
+        continue;
+      next += aligned(size_of(buffer));
+      in_use_ += size_of(buffer);
     }
-    std::int64_t const tokens = program_.plan.tokens() * program_.plan.micro_batches();
+    storage_.peak = in_use_;
+    std::int64_t const ids = aligned(ids_of_micro_batch() * program_.plan.micro_batches());
     storage_.tokens = next;
-    storage_.labels = next + tokens;
-    storage_.arena = next + 2 * tokens;
+    storage_.labels = next + ids;
+    storage_.arena = next + 2 * ids;
+  }
+
+  [[nodiscard]] std::int64_t aligned(std::int64_t size) const {
+    std::int64_t const alignment = storage_.units.alignment;
+    return (size + alignment - 1) / alignment * alignment;
+  }
+  [[nodiscard]] std::int64_t size_of(Buffer const& buffer) const {
+    return buffer.elements * storage_.units.of(buffer.dtype);
+  }
+  [[nodiscard]] std::int64_t ids_of_micro_batch() const {
+    return program_.plan.tokens() * storage_.units.of(DType::int32);
   }
 
   void bind(Instance const& instance) {
@@ -94,6 +111,7 @@ private:
       bind_operand(instance, id, false);
     for (TensorId id : op.writes)
       bind_operand(instance, id, true);
+    storage_.peak = std::max(storage_.peak, in_use_);
     for (BufferRef buffer : op.releases)
       release(resolve(program_, stage_, instance, buffer));
     bound.release_count = static_cast<std::int32_t>(storage_.releases.size()) - bound.first_release;
@@ -107,19 +125,15 @@ private:
   BoundOperand operand(Instance const& instance, Tensor const& tensor, bool writes) {
     Access const access = resolve(program_, stage_, instance, tensor, Coordinate{});
     Range const range = range_of(access.key, writes);
-    std::int64_t const lowest = access.begin + std::min<std::int64_t>(last_shift(tensor), 0);
-    std::int64_t const highest = access.end + std::max<std::int64_t>(last_shift(tensor), 0);
-    if (access.begin < 0 || lowest < 0 || highest > range.end - range.begin)
-      throw std::runtime_error("tensor '" + tensor.name + "' exceeds its buffer");
-    return {range.begin + access.begin, &tensor};
-  }
-
-  // From the first rank's shard to the last one's.
-  std::int64_t last_shift(Tensor const& tensor) const {
-    Coordinate last;
+    std::int64_t const unit = storage_.units.of(tensor.dtype);
+    BoundOperand const bound{range.begin + access.begin * unit, unit, &tensor};
+    Coordinate last; // the first rank's shard and the last one's
     for (Axis axis : all_axes)
       last[axis] = degree(program_.plan, axis) - 1;
-    return tensor.offset_on(last) - tensor.offset;
+    auto const [lowest, highest] = std::minmax(bound.address, bound.on(last));
+    if (lowest < range.begin || highest + tensor.elements() * unit > range.end)
+      throw std::runtime_error("tensor '" + tensor.name + "' exceeds its buffer");
+    return bound;
   }
 
   // The place of a buffer at this point of the issue order. Reading a released buffer finds its old place; reading one
@@ -129,20 +143,21 @@ private:
       return ids(key);
     if (key.space == Space::stage && storage_.persistent[static_cast<std::size_t>(key.index)] >= 0) {
       std::int64_t const address = storage_.persistent[static_cast<std::size_t>(key.index)];
-      return {address, address + stage_.buffers[static_cast<std::size_t>(key.index)].elements};
+      return {address, address + size_of(stage_.buffers[static_cast<std::size_t>(key.index)])};
     }
     auto const [found, is_new] = live_.try_emplace(key);
     Live& live = found->second;
     if (is_new || (live.released && writes)) {
-      std::int64_t const size = buffer_of(program_, stage_, key).elements;
-      std::int64_t const address = storage_.arena + arena_.allocate(size);
+      std::int64_t const size = size_of(buffer_of(program_, stage_, key));
+      std::int64_t const address = storage_.arena + arena_.allocate(aligned(size));
       live = {{address, address + size}, false};
+      in_use_ += size;
     }
     return live.range;
   }
 
   [[nodiscard]] Range ids(BufferKey const& key) const {
-    std::int64_t const count = program_.plan.tokens();
+    std::int64_t const count = ids_of_micro_batch();
     std::int64_t const base = key.space == Space::tokens ? storage_.tokens : storage_.labels;
     return {base + key.micro_batch * count, base + (key.micro_batch + 1) * count};
   }
@@ -152,14 +167,18 @@ private:
     if (found == live_.end() || found->second.released)
       return;
     found->second.released = true;
-    storage_.releases.push_back(found->second.range);
-    arena_.free({found->second.range.begin - storage_.arena, found->second.range.end - storage_.arena});
+    Range const range = found->second.range;
+    in_use_ -= range.end - range.begin;
+    storage_.releases.push_back(range);
+    std::int64_t const begin = range.begin - storage_.arena;
+    arena_.free({begin, begin + aligned(range.end - range.begin)});
   }
 
   Program const& program_;
   StageProgram const& stage_;
   StageStorage storage_;
   Arena arena_;
+  std::int64_t in_use_ = 0; // by buffers
   std::unordered_map<BufferKey, Live, BufferKeyHash> live_;
 };
 
@@ -169,7 +188,7 @@ private:
 std::vector<Range> undefined_ranges(StageStorage const& storage, Coordinate const& at) {
   std::vector<Range> defined{{storage.tokens, storage.arena}};
   for (BoundOperand const& initial : storage.initial)
-    defined.push_back({initial.on(at), initial.on(at) + initial.tensor->elements()});
+    defined.push_back({initial.on(at), initial.on(at) + initial.tensor->elements() * initial.unit});
   std::sort(defined.begin(), defined.end(), [](Range a, Range b) { return a.begin < b.begin; });
   std::vector<Range> gaps;
   std::int64_t next = 0;
@@ -182,8 +201,8 @@ std::vector<Range> undefined_ranges(StageStorage const& storage, Coordinate cons
   return gaps;
 }
 
-StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse) {
-  return Layout(program, stage, reuse).take();
+StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse, StorageUnits const& units) {
+  return Layout(program, stage, reuse, units).take();
 }
 
 } // namespace foreplan

@@ -8,6 +8,7 @@
 #include "program/instances.hpp"
 #include "program/program.hpp"
 
+#include <array>
 #include <cstdint>
 #include <unordered_map>
 #include <vector>
@@ -19,12 +20,26 @@ struct Range {
   std::int64_t end = 0;
 };
 
-// An instance whose operands and releases are resolved to addresses: elements from the beginning of the rank's memory.
+// In what addresses count. The interpreter's elements are all of one size; a device's have their dtypes.
+struct StorageUnits {
+  std::array<std::int64_t, dtype_count> of_element = [] {
+    std::array<std::int64_t, dtype_count> ones{};
+    ones.fill(1);
+    return ones;
+  }();
+  std::int64_t alignment = 1; // of a buffer's address
+  [[nodiscard]] std::int64_t of(DType dtype) const { return of_element[static_cast<std::size_t>(dtype)]; }
+};
+
+// An instance whose operands and releases are resolved to addresses: units from the beginning of the rank's memory.
 struct BoundOperand {
   std::int64_t address = 0;
+  std::int64_t unit = 1; // units of an element
   Tensor const* tensor = nullptr;
   // On the rank at `at`: a rank's own shard lies elsewhere on each.
-  [[nodiscard]] std::int64_t on(Coordinate const& at) const { return address + tensor->offset_on(at) - tensor->offset; }
+  [[nodiscard]] std::int64_t on(Coordinate const& at) const {
+    return address + unit * (tensor->offset_on(at) - tensor->offset);
+  }
 };
 
 struct BoundInstance {
@@ -47,6 +62,9 @@ struct StageStorage {
   std::int64_t labels = 0;
   std::int64_t arena = 0;
   std::int64_t size = 0;
+  std::int64_t peak =
+      0; // units that buffers (not the ids) use at most at once; what addresses leave free is not counted
+  StorageUnits units;
   std::vector<BoundOperand> initial; // what holds a value when a step begins
 };
 
@@ -60,6 +78,6 @@ enum class Reuse : std::uint8_t {
 std::vector<Range> undefined_ranges(StageStorage const& storage, Coordinate const& at);
 
 // Throws std::runtime_error when a tensor exceeds its buffer. Needs no well-formed program otherwise.
-StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse);
+StageStorage lay_out(Program const& program, StageProgram const& stage, Reuse reuse, StorageUnits const& units = {});
 
 } // namespace foreplan

@@ -60,6 +60,10 @@ std::string_view to_string(Attention attention) { return attention == Attention:
 
 std::string_view to_string(P2p p2p) { return p2p == P2p::synchronous ? "synchronous" : "overlapped"; }
 
+std::string_view to_string(LayerPlacement placement) {
+  return placement == LayerPlacement::even ? "even" : "cost_share";
+}
+
 std::string describe(Plan const& plan) {
   std::string text = fmt::format("tp {}, pp {}, dp {}", plan.tp, plan.pp, plan.dp);
   if (plan.chunks > 1)

@@ -3,6 +3,7 @@
 
 #include "model/model.hpp"
 #include "units/ids.hpp"
+#include "units/quantity.hpp"
 
 #include <cstdint>
 #include <string>
@@ -27,11 +28,29 @@ enum class Schedule {
 inline constexpr int schedule_count = 9;
 enum class Recompute { none, selective, full };
 enum class DType : std::uint8_t { bf16, fp16, fp32, int32, uint8 };
+inline constexpr int dtype_count = 5;
 enum class Attention { fused, unfused }; // flash attention, or scores, softmax and context as kernels of their own
 enum class P2p {
   synchronous,
   overlapped
 }; // the next slot waits for a send at once, or only before its buffer is reused
+
+// Which blocks a stage holds.
+//   even        as many each; embedding and head count as one layer each where only then it divides (Megatron)
+//   cost_share  a stage is closed when its parameters in products reach its share of the model's, the head's included;
+//               the head stands on the last stage (nanotron)
+enum class LayerPlacement { even, cost_share };
+
+// Mechanisms of a trainer that are not of the strategy: resolved from a framework profile (plan/framework.hpp).
+struct Execution {
+  Seconds issue;                  // host time to issue one op; 0: the hardware profile's
+  bool fused_accumulation = true; // products of weight gradients add into the gradients; else a kernel of its own does
+  bool async_tensor_parallel = true; // sums of input gradients over tp run under the weight gradient's product
+  LayerPlacement layer_placement = LayerPlacement::even;
+  bool eager = false; // element-wise work by PyTorch's own kernels: a pass, and often a copy, for each function
+  bool portable_attention = false; // fused attention without the instructions of newer chips (FlashAttention-2)
+  friend bool operator==(Execution const&, Execution const&) = default;
+};
 
 struct Plan {
   int tp = 1;
@@ -61,6 +80,7 @@ struct Plan {
 
   Attention attention = Attention::fused;
   P2p p2p = P2p::synchronous;
+  Execution execution;
 
   [[nodiscard]] int world_size() const { return tp * cp * pp * dp; }
   [[nodiscard]] int replicas() const { return zero_group > 0 ? dp / zero_group : 1; }
@@ -81,6 +101,7 @@ std::string_view to_string(Recompute recompute);
 std::string_view to_string(DType dtype);
 std::string_view to_string(Attention attention);
 std::string_view to_string(P2p p2p);
+std::string_view to_string(LayerPlacement placement);
 
 // "tp 8, pp 4, dp 2, ..." in one line, for tables and errors.
 std::string describe(Plan const& plan);

@@ -36,6 +36,33 @@ void read_choice(JsonReader const& reader, std::string_view key,
     field = value->choice<T>(choices);
 }
 
+Execution read_execution(JsonReader const& reader) {
+  reader.expect_keys(
+      {"issue", "fused_accumulation", "async_tensor_parallel", "layer_placement", "eager", "portable_attention"});
+  Execution execution;
+  auto read_switch = [&](std::string_view key, bool& field) {
+    if (auto const value = reader.find(key))
+      field = value->boolean();
+  };
+  if (auto const value = reader.find("issue"))
+    execution.issue = value->quantity<Seconds>();
+  read_switch("fused_accumulation", execution.fused_accumulation);
+  read_switch("async_tensor_parallel", execution.async_tensor_parallel);
+  read_switch("eager", execution.eager);
+  read_switch("portable_attention", execution.portable_attention);
+  read_choice<LayerPlacement>(reader, "layer_placement",
+                              {{"even", LayerPlacement::even}, {"cost_share", LayerPlacement::cost_share}},
+                              execution.layer_placement);
+  return execution;
+}
+
+std::string execution_json(Execution const& execution) {
+  return fmt::format("{{\"issue\": \"{} us\", \"fused_accumulation\": {}, \"async_tensor_parallel\": {}, "
+                     "\"layer_placement\": \"{}\", \"eager\": {}, \"portable_attention\": {}}}",
+                     execution.issue.value() * 1e6, execution.fused_accumulation, execution.async_tensor_parallel,
+                     to_string(execution.layer_placement), execution.eager, execution.portable_attention);
+}
+
 } // namespace
 
 Plan read_plan(std::string const& path) { return read_plan(JsonReader::read_file(path, "foreplan plan 1")); }
@@ -62,7 +89,8 @@ Plan read_plan(JsonReader const& reader) {
                       "bucket_elements",
                       "gradient_clip",
                       "attention",
-                      "p2p"});
+                      "p2p",
+                      "execution"});
   Plan plan;
   read_integer(reader, "tp", 1, most_ranks, plan.tp);
   read_integer(reader, "pp", 1, most_ranks, plan.pp);
@@ -104,6 +132,8 @@ Plan read_plan(JsonReader const& reader) {
   read_choice<Attention>(reader, "attention", {{"fused", Attention::fused}, {"unfused", Attention::unfused}},
                          plan.attention);
   read_choice<P2p>(reader, "p2p", {{"synchronous", P2p::synchronous}, {"overlapped", P2p::overlapped}}, plan.p2p);
+  if (auto const value = reader.find("execution"))
+    plan.execution = read_execution(*value);
   return plan;
 }
 
@@ -138,6 +168,8 @@ std::string plan_json(Plan const& plan) {
   number("gradient_clip", plan.gradient_clip);
   word("attention", to_string(plan.attention));
   word("p2p", to_string(plan.p2p));
+  if (plan.execution != Execution{})
+    add("execution", execution_json(plan.execution));
   return text + "\n}\n";
 }
 

@@ -24,6 +24,8 @@ constexpr LayerPass layer_passes[] = {
     {"tensor_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { tensor_parallel(layer, plan); }},
     {"sequence_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { sequence_parallel(layer, plan); }},
     {"insert_collectives", [](LayerProgram& layer, Plan const& plan, Recompute) { insert_collectives(layer, plan); }},
+    {"separate_accumulation",
+     [](LayerProgram& layer, Plan const& plan, Recompute) { separate_accumulation(layer, plan); }},
     {"recompute", [](LayerProgram& layer, Plan const& plan, Recompute what) { recompute(layer, plan, what); }},
     {"split_backward", [](LayerProgram& layer, Plan const& plan, Recompute) { split_backward(layer, plan); }},
     {"synchronize_layer", [](LayerProgram& layer, Plan const&, Recompute) { synchronize(layer); }},

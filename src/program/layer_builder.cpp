@@ -42,6 +42,16 @@ TensorId LayerBuilder::ids(std::string name, BufferRef::Scope scope, std::int64_
   return add(std::move(tensor));
 }
 
+TensorId LayerBuilder::copy(TensorId id, Part part, std::string const& what) {
+  Tensor const of = program_[id];
+  TensorId const made = local(what, of.shape, of.dtype, {of.split_dimension, of.residual}, of.category);
+  if (part == Part::forward)
+    forward(OpKind::cast, what, {id}, {made});
+  else
+    input_gradient(OpKind::cast, what, {id}, {made});
+  return made;
+}
+
 TensorId LayerBuilder::loss() {
   Tensor tensor{.name = "loss", .buffer = {BufferRef::Scope::stage, loss_buffer}, .shape = {1}, .dtype = DType::fp32};
   tensor.placement = placed({}, data_axes, partial_sum);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace foreplan {
 
 Placement placed(Placement placement, AxisSet axes, AxisPlacement along) {
@@ -9,6 +11,16 @@ Placement placed(Placement placement, AxisSet axes, AxisPlacement along) {
     if (axes.contains(axis))
       placement[axis] = along;
   return placement;
+}
+
+std::array<std::int64_t, axis_count> shard_strides(Plan const& plan, AxisSet axes, std::int64_t elements) {
+  std::array<std::int64_t, axis_count> strides{};
+  for (Axis axis : all_axes)
+    if (axes.contains(axis)) {
+      strides[static_cast<std::size_t>(axis)] = elements;
+      elements *= degree(plan, axis);
+    }
+  return strides;
 }
 
 std::string to_string(Placement const& placement) {
@@ -72,16 +84,6 @@ std::string_view to_string(Stream stream) {
   return "?";
 }
 
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
-  std::vector<Rank> members = group_of(plan, rank, group.axes);
-  if (group.pipeline_ends)
-    std::erase_if(members, [&](Rank member) {
-      int const stage = coordinate_of(plan, member).pp;
-      return stage != 0 && stage != plan.pp - 1;
-    });
-  return members;
-}
-
 std::string_view to_string(SlotKind kind) {
   switch (kind) {
     case SlotKind::forward: return "forward";
@@ -106,6 +108,10 @@ std::vector<Op>& ops_of(LayerProgram& layer, SlotKind kind) {
   return const_cast<std::vector<Op>&>(ops_of(static_cast<LayerProgram const&>(layer), kind));
 }
 
+bool is_read_too(Op const& op, TensorId written) {
+  return std::find(op.reads.begin(), op.reads.end(), written) != op.reads.end();
+}
+
 bool is_collective(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::all_gather || kind == OpKind::reduce_scatter;
 }
@@ -127,6 +133,7 @@ std::string_view to_string(OpKind kind) {
     case OpKind::linear_forward: return "linear_forward";
     case OpKind::linear_input_gradient: return "linear_input_gradient";
     case OpKind::linear_weight_gradient: return "linear_weight_gradient";
+    case OpKind::accumulate: return "accumulate";
     case OpKind::rope_forward: return "rope_forward";
     case OpKind::rope_backward: return "rope_backward";
     case OpKind::attention_forward: return "attention_forward";

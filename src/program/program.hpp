@@ -41,6 +41,9 @@ struct Placement {
 };
 // The same, but placed as said along these axes.
 Placement placed(Placement placement, AxisSet axes, AxisPlacement along);
+// From one rank's shard of `elements` to its neighbour's: the shards of the ranks that differ along `axes` lie one after
+// the other, in rank order.
+std::array<std::int64_t, axis_count> shard_strides(Plan const& plan, AxisSet axes, std::int64_t elements);
 std::string to_string(Placement const& placement); // "tp shard 0, dp partial sum"
 
 // ---------------------------------------------------------------------------------------------------- buffers, tensors
@@ -156,7 +159,8 @@ enum class OpKind : std::uint8_t {
   norm_backward,              // dy, x, weight, [dresidual], rw dweight, [rw dbias] -> dx, dweight, [dbias]
   linear_forward,             // x, weight, [bias] -> y
   linear_input_gradient,      // dy, weight -> dx
-  linear_weight_gradient,     // x, dy, rw dweight, [rw dbias] -> dweight, [dbias]
+  linear_weight_gradient,     // x, dy, [rw dweight], [rw dbias] -> dweight, [dbias] (not read: written afresh)
+  accumulate,                 // x, rw sum -> sum
   rope_forward,               // rw qkv -> qkv
   rope_backward,              // rw dqkv -> dqkv
   attention_forward,          // qkv -> o, lse
@@ -200,9 +204,6 @@ struct Group {
   friend auto operator<=>(Group const&, Group const&) = default;
 };
 
-// Ascending; a middle stage is no member of a group of the pipeline's ends.
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group);
-
 // A one-way connection between the ranks of equal tp and dp index of two stages; transfers on it match in order.
 struct Channel {
   enum class What : std::uint8_t { activation, gradient };
@@ -228,6 +229,8 @@ struct Op {
   double scale = 1;                 // loss: 1 / tokens of the step; softmax: 1 / sqrt(d); norm_squared: 1 / ranks that
                                     // hold the same tensor
   bool transposed = false;          // linear_*: the weight is stored (out, in), not (in, out)
+  int launches = 1;                 // kernels that the host issues for it
+  bool portable = false;            // fused attention: without the instructions of newer chips
   bool core_attention = false;      // dropped and rebuilt by selective recompute
   Group group;                      // collectives
   Channel channel;                  // send, receive
@@ -242,8 +245,9 @@ struct Op {
 };
 inline constexpr OpId entry{-1};
 
-bool is_collective(OpKind kind);    // all_reduce, all_gather, reduce_scatter
-bool is_communication(OpKind kind); // collectives, send and receive
+bool is_read_too(Op const& op, TensorId written); // "rw"
+bool is_collective(OpKind kind);                  // all_reduce, all_gather, reduce_scatter
+bool is_communication(OpKind kind);               // collectives, send and receive
 std::string_view to_string(OpKind kind);
 
 // ------------------------------------------------------------------------------------------------------ layer programs
@@ -339,7 +343,9 @@ struct Bucket {
   Placement gradient_placement{}; // of the accumulated gradients
   // What the optimizer works on, set by the zero pass: the whole bucket or this rank's shard of it.
   std::int64_t shard_elements = 0;
-  bool sharded = false;
+  AxisSet sharded_over;      // empty: not sharded
+  BufferId shard_parameters; // where the rank's part of the parameters outlives the step: `parameters`, or (ZeRO-3) a
+                             // buffer of the shard alone
 };
 
 inline constexpr std::int32_t loss_buffer = 0; // in StageProgram::buffers: the step's loss, one fp32

@@ -27,6 +27,8 @@ bool is_aligned(DType dtype, std::int64_t a, std::int64_t b) {
   return a * size_of(dtype) % access == 0 && b * size_of(dtype) % access == 0;
 }
 
+} // namespace
+
 GemmShape linear_shape(Op const& op, Operands const& o) {
   DType const dtype = o.reads[0]->dtype;
   GemmShape shape{.format = format_of(dtype), .output_bytes = static_cast<std::int8_t>(size_of(o.writes[0]->dtype))};
@@ -35,7 +37,7 @@ GemmShape linear_shape(Op const& op, Operands const& o) {
     shape.m = columns(o.reads[1]);
     shape.n = columns(o.reads[0]);
     shape.k = tokens;
-    shape.accumulate = true;
+    shape.accumulate = is_read_too(op, op.writes[0]);
     shape.aligned = is_aligned(dtype, shape.m, shape.n);
     return shape;
   }
@@ -45,6 +47,8 @@ GemmShape linear_shape(Op const& op, Operands const& o) {
   shape.aligned = is_aligned(dtype, shape.n, shape.k);
   return shape;
 }
+
+namespace {
 
 // Unfused attention: one product a head and sequence. `scores` is [sequences, heads, s, s], `size` the head's.
 GemmShape batched_shape(Tensor const* scores, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t size) {
@@ -88,7 +92,8 @@ AttentionShape attention_shape(Op const& op, Operands const& o) {
           .heads = qkv[1] * (qkv[2] - 2),
           .kv_heads = qkv[1],
           .key_size = size,
-          .value_size = size};
+          .value_size = size,
+          .portable = op.portable};
 }
 
 struct Duration {
@@ -141,7 +146,7 @@ Demand kernel_demand(Op const& op, Operands const& operands, HardwareProfile con
     busy = std::max(busy, amount.flops / product_rate(op, operands, profile) + profile.kernel_fixed);
   }
   Seconds const alone = busy / device_speed;
-  demand.issue = demand.lead = profile.issue;
+  demand.issue = demand.lead = profile.issue * op.launches;
   demand.device = ComputeDemand{alone};
   demand.memory_bandwidth_share = amount.bytes / alone / profile.chip.memory_bandwidth;
   return demand;

@@ -4,8 +4,12 @@
 #include "cluster/cluster.hpp"
 #include "program/amounts.hpp"
 #include "timing/demand.hpp"
+#include "timing/kernels/gemm.hpp"
 
 namespace foreplan {
+
+// The product of a linear layer's forward pass, input or weight gradient.
+GemmShape linear_shape(Op const& op, Operands const& operands);
 
 // Seconds alone, over the device's speed. Matrix products and fused attention by the formulas of kernels/ with the
 // profile's kernel parameters; without those, max(flops / (peak * efficiency), bytes / (bandwidth * efficiency)) + the

@@ -12,6 +12,8 @@ void tensor_parallel(LayerProgram& layer, Plan const& plan);
 void sequence_parallel(LayerProgram& layer, Plan const& plan);
 // Puts in the collectives that the placements ask for: a sum read as a whole, a shard read as a whole.
 void insert_collectives(LayerProgram& layer, Plan const& plan);
+// Weight gradients are written into tensors of their own, and added to the accumulated ones by a kernel of its own.
+void separate_accumulation(LayerProgram& layer, Plan const& plan);
 // Rebuilds dropped activations in the backward. `what` is this layer's: not all layers of a plan need be recomputed.
 void recompute(LayerProgram& layer, Plan const& plan, Recompute what);
 

@@ -39,20 +39,15 @@ Tensor flat_shard(StageProgram const& stage, Plan const& plan, BufferId buffer, 
   Tensor shard = flat_tensor(stage, buffer, placed(placement, axes, sharded(0)));
   shard.name += " (own shard)";
   shard.shape = {shard.shape[0] / group_size(plan, axes)};
-  std::int64_t apart = shard.shape[0];
-  for (Axis axis : all_axes)
-    if (axes.contains(axis)) {
-      shard.stride[static_cast<std::size_t>(axis)] = apart;
-      apart *= degree(plan, axis);
-    }
+  shard.stride = shard_strides(plan, axes, shard.shape[0]);
   return shard;
 }
 
 Tensor own_part(StageProgram const& stage, Plan const& plan, Bucket const& bucket, BufferId buffer,
                 Placement placement) {
   placement = placed(placement, data_axes, replicated);
-  return bucket.sharded ? flat_shard(stage, plan, buffer, placement, nontrivial(plan, data_axes))
-                        : flat_tensor(stage, buffer, placement);
+  return bucket.sharded_over.empty() ? flat_tensor(stage, buffer, placement)
+                                     : flat_shard(stage, plan, buffer, placement, bucket.sharded_over);
 }
 
 } // namespace foreplan

@@ -20,7 +20,8 @@ public:
   void run() {
     bool const shards = plan_.zero_stage >= 1 && group_size(plan_, data_axes) > 1;
     for (Bucket& bucket : stage_.buckets) {
-      bucket.sharded = shards;
+      bucket.shard_parameters = bucket.parameters;
+      bucket.sharded_over = shards ? nontrivial(plan_, data_axes) : AxisSet{};
       bucket.shard_elements = shards ? bucket.elements / group_size(plan_, data_axes) : bucket.elements;
     }
     if (group_size(plan_, data_axes) > 1)
@@ -98,7 +99,7 @@ private:
     }
     TensorId const from = add_tensor(stage_, flat_tensor(stage_, wire, unreduced));
     TensorId const to = add_tensor(stage_, reduced(wire, bucket));
-    Op op = step_op(stage_, bucket.sharded ? OpKind::reduce_scatter : OpKind::all_reduce,
+    Op op = step_op(stage_, bucket.sharded_over.empty() ? OpKind::all_reduce : OpKind::reduce_scatter,
                     fmt::format("reduce bucket {}", k), Stream::dp, {from}, {to});
     op.group = {data_group(plan_), false};
     result.emplace_back(std::move(op));

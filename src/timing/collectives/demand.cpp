@@ -1,5 +1,7 @@
 #include "timing/collectives/demand.hpp"
 
+#include "cluster/links.hpp"
+
 #include <algorithm>
 
 namespace foreplan {
@@ -11,7 +13,7 @@ GroupShape shape_of(Cluster const& cluster, GroupLayout const& layout) {
           .on_a_node = layout.fewest_on_a_node,
           .node_devices = node.devices,
           .scale_up = node.scale_up.value(),
-          .network = node.nic.value() * layout.fewest_nics};
+          .network = node.nic.value() * layout.fewest_nics * network_share(cluster, layout.nodes)};
 }
 
 GroupLayout layout_of_pair(bool same_node) {

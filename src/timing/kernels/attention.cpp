@@ -34,7 +34,8 @@ double seconds(KernelMachine const& machine, AttentionShape const& shape, Pass p
   double const scores = lanes * seen * block * block;
   double const overhead = lanes * blocks * block * machine.attention_overhead;
   double const size = (padded(shape.key_size, pass) + padded(shape.value_size, pass)) / 2;
-  double const channels = pass.products * size * (shape.fp8 ? fp8_time : 1) / machine.attention_matrix;
+  double const channels = pass.products * size * (shape.fp8 ? fp8_time : 1) /
+                          (shape.portable ? machine.portable_attention : machine.attention_matrix);
   double const softmax = pass.softmaxes * machine.attention_softmax;
 
   double const per_channel = 4 / (machine.peak * machine.clock); // seconds of a score's two multiply-adds a channel

@@ -16,6 +16,7 @@ struct AttentionShape {
   std::int64_t value_size = 0; // of a value
   bool causal = true;
   bool fp8 = false;
+  bool portable = false; // written for the instructions of Ampere (FlashAttention-2)
 };
 
 // Blocks of 128 queries walk over the keys they see. Products (of padded heads) and softmax run side by side: the root

@@ -1,0 +1,82 @@
+#include "interpreter/held_parameters.hpp"
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+
+namespace foreplan {
+namespace {
+
+// Parameters that some norm of the layer multiplies by.
+std::set<std::int32_t> norm_weights(LayerProgram const& layer) {
+  std::set<std::int32_t> indices;
+  for (Op const& op : layer.forward)
+    if (op.kind == OpKind::norm_forward)
+      indices.insert(layer[op.reads[1]].buffer.index);
+  return indices;
+}
+
+} // namespace
+
+std::vector<HeldParameter> held_parameters(Program const& program, StageProgram const& stage) {
+  std::vector<HeldParameter> held;
+  for (std::size_t layer = 0; layer < stage.layers.size(); ++layer) {
+    if (stage.layers[layer].program < 0)
+      continue;
+    LayerProgram const& kind = program.layer_programs[static_cast<std::size_t>(stage.layers[layer].program)];
+    std::set<std::int32_t> const norms = norm_weights(kind);
+    for (std::size_t i = 0; i < kind.parameters.size(); ++i) {
+      ParameterHome const& home = stage.layers[layer].homes[i];
+      held.push_back({static_cast<int>(layer), &kind.parameters[i], home.parameters, home.offset,
+                      norms.contains(static_cast<std::int32_t>(i))});
+    }
+  }
+  return held;
+}
+
+std::int64_t Master::first(Coordinate const& at) const {
+  std::int64_t result = offset;
+  for (Axis axis : all_axes)
+    result += stride[static_cast<std::size_t>(axis)] * at.along(axis);
+  return result;
+}
+
+AxisSet Master::shared_over() const {
+  AxisSet axes;
+  for (Axis axis : all_axes)
+    if (stride[static_cast<std::size_t>(axis)] != 0)
+      axes = axes | axis;
+  return axes;
+}
+
+std::vector<Master> masters_of(Plan const& plan, StageProgram const& stage, StageStorage const& storage) {
+  std::vector<Master> masters;
+  for (BoundInstance const& instance : storage.bound) {
+    if (instance.op->kind != OpKind::adam)
+      continue;
+    BoundOperand const* writes = storage.operands.data() + instance.first_operand + instance.reads;
+    BoundOperand const& parameter = writes[3];
+    BufferId const buffer(parameter.tensor->buffer.index);
+    auto const bucket = std::find_if(stage.buckets.begin(), stage.buckets.end(),
+                                     [&](Bucket const& b) { return b.shard_parameters == buffer; });
+    if (bucket == stage.buckets.end())
+      throw std::runtime_error("'" + instance.op->name + "' updates no bucket");
+    // A shard in a buffer of its own lies where it would in the whole bucket.
+    Tensor const& tensor = *parameter.tensor;
+    bool const alone = buffer != bucket->parameters;
+    masters.push_back({bucket->parameters, tensor.offset,
+                       alone ? shard_strides(plan, bucket->sharded_over, bucket->shard_elements) : tensor.stride,
+                       tensor.elements(), parameter, writes[0], writes[1], writes[2]});
+  }
+  return masters;
+}
+
+MasterPart part_of(HeldParameter const& held, Master const& master, Coordinate const& at) {
+  if (master.parameters != held.parameters)
+    return {};
+  std::int64_t const begin = std::max(held.offset, master.first(at));
+  std::int64_t const end = std::min(held.offset + held.parameter->elements(), master.first(at) + master.count);
+  return {begin - held.offset, begin - master.first(at), end - begin};
+}
+
+} // namespace foreplan

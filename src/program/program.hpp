@@ -204,6 +204,9 @@ struct Group {
   friend auto operator<=>(Group const&, Group const&) = default;
 };
 
+// Ascending; a middle stage is no member of a group of the pipeline's ends.
+std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group);
+
 // A one-way connection between the ranks of equal tp and dp index of two stages; transfers on it match in order.
 struct Channel {
   enum class What : std::uint8_t { activation, gradient };

@@ -47,7 +47,11 @@ struct Execution {
   bool fused_accumulation = true; // products of weight gradients add into the gradients; else a kernel of its own does
   bool async_tensor_parallel = true; // sums of input gradients over tp run under the weight gradient's product
   LayerPlacement layer_placement = LayerPlacement::even;
-  bool eager = false; // element-wise work by PyTorch's own kernels: a pass, and often a copy, for each function
+  // Eager: by PyTorch's own kernels, a pass (and often a copy) for each function.
+  bool eager_activations = false; // gated activations, and the sums of gradients where a residual branches off
+  bool eager_layout = false;      // the way of queries, keys and values into attention, and of its output back
+  bool eager_loss = false;
+  bool broadcast_parameters = false; // ZeRO 1: every rank broadcasts what it owns, one after the other
   bool portable_attention = false; // fused attention without the instructions of newer chips (FlashAttention-2)
   friend bool operator==(Execution const&, Execution const&) = default;
 };

@@ -233,6 +233,7 @@ struct Op {
                                     // hold the same tensor
   bool transposed = false;          // linear_*: the weight is stored (out, in), not (in, out)
   int launches = 1;                 // kernels that the host issues for it
+  bool by_owner = false;            // all_gather: a broadcast of each member's part, one after the other
   bool portable = false;            // fused attention: without the instructions of newer chips
   bool core_attention = false;      // dropped and rebuilt by selective recompute
   Group group;                      // collectives

@@ -50,11 +50,21 @@ double unit_bytes(CollectiveAlgorithm algorithm, double buffer, double sent, Gro
   return sent;
 }
 
+CollectiveTime time_of(Op const& op, SizedCollective const& what, GroupShape const& shape,
+                       CollectiveModel const& model) {
+  if (!op.by_owner)
+    return collective_time(what.op, shape, model, what.bytes);
+  CollectiveTime time = collective_time(CollectiveOp::broadcast, shape, model, what.bytes / shape.members);
+  time.seconds *= shape.members;
+  time.latency *= shape.members;
+  return time;
+}
+
 Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupShape const& shape,
                        BytesPerSecond unit_rate) {
   HardwareProfile const& profile = cluster.profile;
   SizedCollective const what = sized(op, operands, shape.members);
-  CollectiveTime const time = collective_time(what.op, shape, *profile.collectives, what.bytes);
+  CollectiveTime const time = time_of(op, what, shape, *profile.collectives);
   double const moving = std::max(time.seconds - time.latency, 1e-12);
   double const sent = wire_bytes(op, operands, shape.members).value();
   double unit = unit_bytes(time.algorithm, what.bytes, sent, shape);

@@ -81,6 +81,9 @@ Plan read_plan(JsonReader const& reader) {
   reader.expect_keys({"tp",
                       "pp",
                       "dp",
+                      "cp",
+                      "cp_type",
+                      "domino_slices",
                       "chunks",
                       "micro_batch_group",
                       "layout",
@@ -105,6 +108,13 @@ Plan read_plan(JsonReader const& reader) {
   read_integer(reader, "tp", 1, most_ranks, plan.tp);
   read_integer(reader, "pp", 1, most_ranks, plan.pp);
   read_integer(reader, "dp", 1, most_ranks, plan.dp);
+  read_integer(reader, "cp", 1, most_ranks, plan.cp);
+  read_choice<ContextParallel>(reader, "cp_type",
+                               {{"all_gather", ContextParallel::all_gather},
+                                {"all_to_all", ContextParallel::all_to_all},
+                                {"ring", ContextParallel::ring}},
+                               plan.cp_type);
+  read_integer(reader, "domino_slices", 1, most_tokens, plan.domino_slices);
   read_integer(reader, "chunks", 1, most_ranks, plan.chunks);
   if (auto const value = reader.find("sequence_parallel"))
     plan.sequence_parallel = value->boolean();
@@ -157,6 +167,12 @@ std::string plan_json(Plan const& plan) {
   number("tp", plan.tp);
   number("pp", plan.pp);
   number("dp", plan.dp);
+  if (plan.cp > 1) {
+    number("cp", plan.cp);
+    word("cp_type", to_string(plan.cp_type));
+  }
+  if (plan.domino_slices > 1)
+    number("domino_slices", plan.domino_slices);
   number("chunks", plan.chunks);
   if (plan.micro_batch_group > 0)
     number("micro_batch_group", plan.micro_batch_group);

@@ -8,6 +8,8 @@
 namespace foreplan {
 
 int run_accuracy_kernels(std::vector<std::string> const& arguments);
+int run_accuracy_memory(std::vector<std::string> const& arguments);
+int run_accuracy_ratios(std::vector<std::string> const& arguments);
 int run_accuracy_runs(std::vector<std::string> const& arguments);
 int run_accuracy_collectives(std::vector<std::string> const& arguments);
 

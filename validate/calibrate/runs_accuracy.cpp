@@ -2,15 +2,14 @@
 
 #include "io/input_error.hpp"
 #include "report/table.hpp"
+#include "validate/calibrate/parallel.hpp"
 #include "validate/calibrate/profile_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
-#include <thread>
 
 namespace foreplan {
 
@@ -90,16 +89,7 @@ bool has_headroom(JudgedRun const& row) {
 
 std::vector<JudgedRun> judge_runs(std::vector<PublishedRun> const& runs) {
   std::vector<JudgedRun> judged(runs.size());
-  std::atomic<std::size_t> next = 0;
-  auto work = [&] {
-    for (std::size_t i = next++; i < runs.size(); i = next++)
-      judged[i] = judge(runs[i]);
-  };
-  std::vector<std::jthread> threads;
-  for (unsigned t = 1; t < std::max(1U, std::thread::hardware_concurrency()); ++t)
-    threads.emplace_back(work);
-  work();
-  threads.clear(); // joins
+  in_parallel(runs.size(), [&](std::size_t i) { judged[i] = judge(runs[i]); });
   return judged;
 }
 

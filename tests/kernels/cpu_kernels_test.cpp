@@ -173,6 +173,14 @@ TEST_CASE("every op kind computes on the CPU what it does in the interpreter", "
       check_plan(odd_gpt(), plan, threads, seen);
       check_plan(odd_llama(), plan, threads, seen);
     }
+  for (ContextParallel type : {ContextParallel::p2p, ContextParallel::all_gather, ContextParallel::all_to_all}) {
+    Plan plan = two_sequences(DType::bf16);
+    plan.sequence_length = 152;
+    plan.tp = 1;
+    plan.cp = 2;
+    plan.cp_type = type;
+    check_plan(odd_llama(), plan, 2, seen);
+  }
   for (int kind = 0; kind < static_cast<int>(OpKind::wait); ++kind) {
     INFO(to_string(static_cast<OpKind>(kind)));
     CHECK((is_communication(static_cast<OpKind>(kind)) || seen.contains(static_cast<OpKind>(kind))));

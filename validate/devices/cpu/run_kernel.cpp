@@ -13,11 +13,19 @@ bool holds_fp16(std::span<Operand const> operands) {
   return std::ranges::any_of(operands, [](Operand const& operand) { return operand.tensor->dtype == DType::fp16; });
 }
 
+// Tokens that are not in the order of their positions, or keys and values from elsewhere.
+bool splits_context(Op const& op, std::span<Operand const> reads) {
+  return op.context_shards > 1 || (op.kind == OpKind::attention_forward && reads.size() > 1) ||
+         (op.kind == OpKind::attention_backward && reads.size() > 4);
+}
+
 } // namespace
 
+// What the kernels of this folder do not do yet runs as in the interpreter, right and slow: fp16 (for which oneDNN has no
+// products on these processors), context parallelism, and kinds of ops that are newer than this file.
 void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand const> writes,
                 KernelContext const& context, int threads) {
-  if (holds_fp16(reads) || holds_fp16(writes)) // oneDNN has no such products for these processors
+  if (holds_fp16(reads) || holds_fp16(writes) || splits_context(op, reads))
     return run_reference_kernel(Storage::as_planned, op, reads, writes, context);
   omp_set_num_threads(threads); // of the calling thread's loops and products
   switch (op.kind) {
@@ -36,14 +44,8 @@ void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand 
     case OpKind::linear_weight_gradient: return cpu::linear_weight_gradient(op, reads, writes);
     case OpKind::rope_forward: return cpu::rope(op, reads, writes, context, 1);
     case OpKind::rope_backward: return cpu::rope(op, reads, writes, context, -1);
-    case OpKind::attention_forward:
-      if (reads.size() > 1) // keys and values from elsewhere (context parallelism)
-        return run_reference_kernel(Storage::as_planned, op, reads, writes, context);
-      return cpu::attention_forward(op, reads, writes);
-    case OpKind::attention_backward:
-      if (reads.size() > 4)
-        return run_reference_kernel(Storage::as_planned, op, reads, writes, context);
-      return cpu::attention_backward(op, reads, writes);
+    case OpKind::attention_forward: return cpu::attention_forward(op, reads, writes);
+    case OpKind::attention_backward: return cpu::attention_backward(op, reads, writes);
     case OpKind::attention_scores: return cpu::attention_scores(op, reads, writes);
     case OpKind::attention_softmax: return cpu::attention_softmax(op, reads, writes);
     case OpKind::attention_context: return cpu::attention_context(op, reads, writes);

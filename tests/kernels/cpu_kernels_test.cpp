@@ -173,7 +173,7 @@ TEST_CASE("every op kind computes on the CPU what it does in the interpreter", "
       check_plan(odd_gpt(), plan, threads, seen);
       check_plan(odd_llama(), plan, threads, seen);
     }
-  for (ContextParallel type : {ContextParallel::p2p, ContextParallel::all_gather, ContextParallel::all_to_all}) {
+  for (ContextParallel type : {ContextParallel::ring, ContextParallel::all_gather, ContextParallel::all_to_all}) {
     Plan plan = two_sequences(DType::bf16);
     plan.sequence_length = 152;
     plan.tp = 1;

@@ -105,7 +105,8 @@ OpCost fit_op_cost(std::vector<MeasuredOp> const& rows) {
   constexpr double mega = 1e6;
   for (double size : {0.0, 1 * mega, 2 * mega, 4 * mega, 8 * mega, 16 * mega, 32 * mega}) {
     Solution const solution = solve_robustly(equations(rows, size), base);
-    if (solution.error < best.error * 0.95) { // a bend must be worth it
+    constexpr double rounding = 1e-9;
+    if (solution.error < best.error * 0.95 - rounding) { // a bend must be worth it
       best = solution;
       cached = size;
     }

@@ -7,4 +7,4 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 "$FOREPLAN" calibrate --this-machine --ranks 2 --threads 1 --quick --out "$folder/two.json"
 tests/device/validate_plans.py --profile-2 "$folder/two.json" --small --median 0.5 --worst 1.5
-"$FOREPLAN" show "$folder/two.json" >/dev/null
+"$FOREPLAN" show hardware "$folder/two.json" >/dev/null

@@ -96,6 +96,8 @@ std::vector<Training> trainings(bool quick) {
   return all;
 }
 
+constexpr int usual_steps = 7;
+
 // Of several steps the median, as `foreplan validate` takes it of a run: of every op, and of the whole.
 struct StepTimes {
   std::vector<double> ops; // by instance
@@ -103,8 +105,7 @@ struct StepTimes {
   double busy = 0; // sum of the ops of the median step
 };
 
-StepTimes run_steps(Runner& runner) {
-  constexpr int steps = 7;
+StepTimes run_steps(Runner& runner, int steps) {
   std::vector<std::vector<double>> ops(runner.instances().size());
   std::vector<std::pair<double, double>> all; // of each step: seconds, busy
   for (int step = 0; step <= steps; ++step) { // the first one warms up
@@ -150,6 +151,7 @@ struct Row {
 using RowKey = std::tuple<OpKind, DType, double, double>; // flops, bytes
 
 std::string kernel_rows(Job& job, int threads, bool quick, double& gap) {
+  int const steps = quick ? 3 : usual_steps;
   std::vector<double> kernel_gaps;
   std::string rows;
   int done = 0;
@@ -157,7 +159,7 @@ std::string kernel_rows(Job& job, int threads, bool quick, double& gap) {
   for (Training const& training : all) {
     Program const program = compile(training.model, training.plan);
     Runner runner(program, MPI_COMM_SELF, job, {.training = {}, .threads = threads});
-    StepTimes const times = run_steps(runner);
+    StepTimes const times = run_steps(runner, steps);
     std::map<RowKey, Row> measured;
     for (std::size_t i = 0; i < times.ops.size(); ++i) {
       Instance const& instance = runner.instances()[i];
@@ -273,7 +275,7 @@ double communication_gap(Job& job, int threads, double kernel_gap) {
   Model model = gpt(64 * std::int64_t{job.size()} * 2, std::int64_t{1024} * job.size());
   Program const program = compile(model, plan);
   Runner runner(program, MPI_COMM_WORLD, job, {.training = {}, .threads = threads});
-  return gap_of(runner, run_steps(runner), kernel_gap);
+  return gap_of(runner, run_steps(runner, usual_steps), kernel_gap);
 }
 
 // ------------------------------------------------------------------------------------------------------------- memory

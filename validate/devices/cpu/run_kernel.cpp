@@ -34,6 +34,7 @@ void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand 
     case OpKind::linear_forward: return cpu::linear_forward(op, reads, writes);
     case OpKind::linear_input_gradient: return cpu::linear_input_gradient(op, reads, writes);
     case OpKind::linear_weight_gradient: return cpu::linear_weight_gradient(op, reads, writes);
+    case OpKind::accumulate: return cpu::add(reads, writes);
     case OpKind::rope_forward: return cpu::rope(op, reads, writes, context, 1);
     case OpKind::rope_backward: return cpu::rope(op, reads, writes, context, -1);
     case OpKind::attention_forward: return cpu::attention_forward(op, reads, writes);

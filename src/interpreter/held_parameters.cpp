@@ -18,6 +18,8 @@ std::set<std::int32_t> norm_weights(LayerProgram const& layer) {
 
 } // namespace
 
+int stage_of_head(Plan const& plan) { return stage_of_part(plan, plan.pp * plan.chunks - 1).value(); }
+
 std::vector<HeldParameter> held_parameters(Program const& program, StageProgram const& stage) {
   std::vector<HeldParameter> held;
   for (std::size_t layer = 0; layer < stage.layers.size(); ++layer) {

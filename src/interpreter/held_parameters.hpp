@@ -31,6 +31,9 @@ struct Master {
   [[nodiscard]] AxisSet shared_over() const; // the ranks along these axes hold a part each
 };
 
+// The stage of the head, and so of the loss: not the last one under every schedule.
+int stage_of_head(Plan const& plan);
+
 std::vector<HeldParameter> held_parameters(Program const& program, StageProgram const& stage);
 std::vector<Master> masters_of(Plan const& plan, StageProgram const& stage, StageStorage const& storage);
 

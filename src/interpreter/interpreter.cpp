@@ -181,12 +181,6 @@ void Interpreter<Scalar>::release(RankState& rank, BoundInstance const& instance
 
 // ------------------------------------------------------------------------------------------------------------- results
 
-namespace {
-
-int stage_of_head(Plan const& plan) { return stage_of_part(plan, plan.pp * plan.chunks - 1).value(); }
-
-} // namespace
-
 template <class Scalar>
 double Interpreter<Scalar>::loss() const {
   RankState const& rank = rank_state({.pp = stage_of_head(program_.plan)});

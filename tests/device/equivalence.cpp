@@ -1,7 +1,7 @@
 // Every plan is the same training step, on real processes: three steps of a plan, each rank a process with a thread a
 // stream, communicating over MPI, give the loss and the weights of the model trained on one device.
-// Usage: mpirun -n RANKS equivalence [pairs]. Runs every combination; with "pairs" as few as have all pairs of settings. Plans of
-// fewer ranks run beside each other.
+// Usage: mpirun -n RANKS equivalence [all | pairs]. Runs every combination of 2 and 4 ranks, and of 8 as few as have all pairs
+// of settings; with "all" every one of 8 too, with "pairs" few of each. Plans of fewer ranks run beside each other.
 #include "program/compile.hpp"
 #include "tests/equivalence/models.hpp"
 #include "tests/equivalence/plans.hpp"
@@ -162,13 +162,16 @@ int run_damaged(Job& job) {
 
 int main(int argc, char** argv) {
   MpiSession const mpi(argc, argv);
-  bool const pairs = argc > 1 && std::string_view(argv[1]) == "pairs";
+  std::string_view const extent = argc > 1 ? argv[1] : "";
   Job job(20);
-  std::vector<EquivalenceCase> const all = equivalence_cases(1);
+  std::vector<EquivalenceCase> all = equivalence_cases(1);
+  for (EquivalenceCase const& test : context_parallel_cases(1))
+    all.push_back(test);
   int wrong = run_all(one_rank_cases(), 1, job);
   for (int ranks = 2; ranks <= job.size() && job.size() % ranks == 0; ranks *= 2) {
+    bool const few = extent == "pairs" || (extent != "all" && ranks >= 8);
     std::vector<EquivalenceCase> const cases = of_ranks(all, ranks);
-    wrong += run_all(pairs ? with_all_pairs(cases) : cases, ranks, job);
+    wrong += run_all(few ? with_all_pairs(cases) : cases, ranks, job);
   }
   if (job.size() > 1)
     wrong += run_damaged(job);

@@ -148,7 +148,7 @@ Run gather_run(Program const& program, Runner const& runner, Measurement const& 
                          std::move(times[rank]),
                          std::move(seconds[rank])});
   if (!losses.empty())
-    run.losses = losses[rank_at(program.plan, {.pp = program.plan.pp - 1}).index()];
+    run.losses = losses[rank_at(program.plan, {.pp = stage_of_head(program.plan)}).index()];
   return run;
 }
 

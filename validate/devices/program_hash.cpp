@@ -63,6 +63,8 @@ public:
     add(op.reads);
     add(op.writes);
     add(op.sequence_length);
+    add(op.context_shards);
+    add(op.hop);
     add(op.scale);
     add(op.transposed);
     add(op.group.axes.bits());

@@ -75,7 +75,7 @@ public:
   void add(Rank rank, double const* values) {
     Coordinate const where = coordinate_of(program_.plan, rank);
     auto const stage = static_cast<std::size_t>(where.pp);
-    if (where.pp == program_.plan.pp - 1) {
+    if (where.pp == stage_of_head(program_.plan)) {
       differ(has_loss_ ? std::abs(values[0] - results_.reached.loss) : 0);
       results_.reached.loss = values[0];
       has_loss_ = true;

@@ -48,7 +48,7 @@ public:
   [[nodiscard]] RankMemory const& memory() const { return memory_; }
   [[nodiscard]] std::vector<Instance> const& instances() const { return memory_.layout.instances; }
   [[nodiscard]] Coordinate coordinate() const { return memory_.coordinate; }
-  [[nodiscard]] bool holds_loss() const { return coordinate().pp == program_.plan.pp - 1; }
+  [[nodiscard]] bool holds_loss() const { return coordinate().pp == stage_of_head(program_.plan); }
   [[nodiscard]] double loss() const; // of the last step; only where it is held
 
 private:

@@ -27,6 +27,8 @@ void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand 
                 KernelContext const& context, int threads) {
   if (holds_fp16(reads) || holds_fp16(writes) || splits_context(op, reads))
     return run_reference_kernel(Storage::as_planned, op, reads, writes, context);
+  if (op.context_shards > 1) // these kernels know one rank's tokens as a whole sequence
+    return run_reference_kernel(Storage::as_planned, op, reads, writes, context);
   omp_set_num_threads(threads); // of the calling thread's loops and products
   switch (op.kind) {
     case OpKind::embedding_forward: return cpu::embedding_forward(reads, writes, context);
@@ -42,6 +44,7 @@ void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand 
     case OpKind::linear_forward: return cpu::linear_forward(op, reads, writes);
     case OpKind::linear_input_gradient: return cpu::linear_input_gradient(op, reads, writes);
     case OpKind::linear_weight_gradient: return cpu::linear_weight_gradient(op, reads, writes);
+    case OpKind::accumulate: return cpu::add(reads, writes);
     case OpKind::rope_forward: return cpu::rope(op, reads, writes, context, 1);
     case OpKind::rope_backward: return cpu::rope(op, reads, writes, context, -1);
     case OpKind::attention_forward: return cpu::attention_forward(op, reads, writes);
@@ -67,9 +70,16 @@ void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand 
     case OpKind::cast: return cpu::cast(reads[0], writes[0]);
     case OpKind::norm_squared: return cpu::norm_squared(op, reads, writes);
     case OpKind::adam: return cpu::adam(op, reads, writes, context);
+    case OpKind::take_keys_values:
+    case OpKind::put_keys_values:
+    case OpKind::attention_merge:
+    case OpKind::pack_heads:
+    case OpKind::unpack_heads: return run_reference_kernel(Storage::as_planned, op, reads, writes, context);
     case OpKind::all_reduce:
     case OpKind::all_gather:
     case OpKind::reduce_scatter:
+    case OpKind::all_to_all:
+    case OpKind::ring_shift:
     case OpKind::send:
     case OpKind::receive: cpu::refuse(op, "communication is no kernel");
     case OpKind::wait: return;

@@ -10,7 +10,8 @@ namespace foreplan {
 int run_accuracy_runs(std::vector<std::string> const& arguments) {
   cxxopts::Options options("foreplan accuracy runs", "How well steps of published training runs are predicted.");
   options.add_options()("data", "table of runs (columns: validate/calibrate/published/runs.csv)",
-                        cxxopts::value<std::string>()->default_value(""))("row", "the prediction of this row in full", cxxopts::value<std::string>())("json", "print JSON");
+                        cxxopts::value<std::string>()->default_value(""))(
+      "row", "the prediction of this row in full", cxxopts::value<std::string>())("json", "print JSON");
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -18,13 +19,13 @@ struct Use {
   bool write;
 };
 
-// A communicator as one rank sees it: its transfers must be totally ordered.
-using CommunicatorKey = std::pair<Group, Channel>;
+// A communicator as one rank sees it: its transfers must be totally ordered. A group has one for each stream.
+using CommunicatorKey = std::tuple<Group, Stream, Channel>;
 
 CommunicatorKey communicator_of(Op const& op) {
   if (is_collective(op.kind))
-    return {op.group, {}};
-  return {{}, op.channel};
+    return {op.group, op.stream, {}};
+  return {{}, Stream::compute, op.channel};
 }
 
 bool is_same_pass(Instance const& a, Instance const& b) {

@@ -5,13 +5,32 @@
 #include "plan/plan_checker.hpp"
 #include "plan/read_plan.hpp"
 
+#include <charconv>
+
 namespace foreplan {
 
 namespace {
 
 constexpr char const* plan_options[] = {
-    "tp",      "pp",          "dp",           "chunks",    "sequence-parallel", "zero", "schedule", "recompute",
-    "seq-len", "micro-batch", "global-batch", "attention", "micro-batch-group"};
+    "tp",      "pp",          "dp",           "chunks",    "sequence-parallel", "zero",  "schedule", "recompute",
+    "seq-len", "micro-batch", "global-batch", "attention", "micro-batch-group", "layout"};
+
+std::vector<int> layout_of(cxxopts::ParseResult const& parsed) {
+  std::vector<int> layout;
+  if (parsed.count("layout") == 0)
+    return layout;
+  std::string const text = parsed["layout"].as<std::string>();
+  for (char const* at = text.data(); at != text.data() + text.size();) {
+    int blocks = -1;
+    auto const [end, error] = std::from_chars(at, text.data() + text.size(), blocks);
+    bool const at_end = end == text.data() + text.size();
+    if (error != std::errc{} || blocks < 0 || (!at_end && (*end != ',' || end + 1 == text.data() + text.size())))
+      throw InputError(fmt::format("--layout {}: must be numbers of blocks, as 3,4,4,3", text));
+    layout.push_back(blocks);
+    at = at_end ? end : end + 1;
+  }
+  return layout;
+}
 
 Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   Plan plan;
@@ -21,16 +40,8 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.chunks = static_cast<int>(whole_number(parsed, "chunks", 1, 1 << 20));
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
   plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
-  plan.schedule = choice<Schedule, schedule_count>(parsed, "schedule",
-                                                   {{{"gpipe", Schedule::gpipe},
-                                                     {"1f1b", Schedule::one_f_one_b},
-                                                     {"interleaved", Schedule::interleaved},
-                                                     {"zb-h1", Schedule::zb_h1},
-                                                     {"zb-h2", Schedule::zb_h2},
-                                                     {"zb-v", Schedule::zb_v},
-                                                     {"v-half", Schedule::v_half},
-                                                     {"v-min", Schedule::v_min},
-                                                     {"dualpipe-v", Schedule::dualpipe_v}}});
+  plan.schedule = schedule_of(parsed);
+  plan.layout = layout_of(parsed);
   if (plan.chunks > 1 && parsed.count("schedule") == 0)
     plan.schedule = Schedule::interleaved;
   if (is_v_shaped(plan.schedule) && parsed.count("chunks") == 0)
@@ -52,6 +63,19 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
 
 } // namespace
 
+Schedule schedule_of(cxxopts::ParseResult const& parsed) {
+  return choice<Schedule, schedule_count>(parsed, "schedule",
+                                          {{{"gpipe", Schedule::gpipe},
+                                            {"1f1b", Schedule::one_f_one_b},
+                                            {"interleaved", Schedule::interleaved},
+                                            {"zb-h1", Schedule::zb_h1},
+                                            {"zb-h2", Schedule::zb_h2},
+                                            {"zb-v", Schedule::zb_v},
+                                            {"v-half", Schedule::v_half},
+                                            {"v-min", Schedule::v_min},
+                                            {"dualpipe-v", Schedule::dualpipe_v}}});
+}
+
 void add_plan_options(cxxopts::Options& options) {
   auto text = [] { return cxxopts::value<std::string>(); };
   // clang-format off
@@ -67,7 +91,8 @@ void add_plan_options(cxxopts::Options& options) {
       ("micro-batch-group", "interleaved: micro-batches that run one chunk in a row; 0: pp", text()->default_value("0"))
       ("sequence-parallel", "shard tokens over tp outside its regions")
       ("zero", "ZeRO stage: 0 or 1", text()->default_value("0"))
-      ("schedule", "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v", text()->default_value("1f1b"))
+      ("schedule", schedule_names, text()->default_value("1f1b"))
+      ("layout", "blocks of each of the pp * chunks parts in the model's order, as 3,4,4,3 (default: even)", text())
       ("recompute", "none, selective or full", text()->default_value("none"))
       ("attention", "fused or unfused", text()->default_value("fused"))
       ("seq-len", "tokens of a sequence", text())

@@ -18,6 +18,10 @@ namespace foreplan {
 // --model, --hardware, --nodes, --plan, --tp and so on.
 void add_plan_options(cxxopts::Options& options);
 
+inline constexpr char const* schedule_names =
+    "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v";
+Schedule schedule_of(cxxopts::ParseResult const& parsed); // --schedule
+
 // From --plan, or from the single options.
 Plan plan_of(cxxopts::ParseResult const& parsed);
 

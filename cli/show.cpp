@@ -1,6 +1,7 @@
 // foreplan show model FILE, foreplan show hardware FILE: what Foreplan understood of an input, and what follows from it.
 #include "cli/arguments.hpp"
 #include "cli/command.hpp"
+#include "cli/show_schedule.hpp"
 #include "cluster/links.hpp"
 #include "cluster/read_profile.hpp"
 #include "io/input_error.hpp"
@@ -405,6 +406,7 @@ void show_hardware(std::string const& path, cxxopts::ParseResult const& parsed) 
 
 constexpr char const* usage =
     "usage: foreplan show model FILE [--seq-len TOKENS]\n"
+    "       foreplan show schedule [PLAN FILE | --schedule S --pp N --micro-batches M [--chunks V]]\n"
     "       foreplan show hardware FILE [--nodes N] [--group 0,1,2,3 | 0-63:8 | tp8] [--parameters]\n\n"
     "FILE: models/*.json or a Hugging Face config.json; hardware_profiles/*.json\n";
 
@@ -415,9 +417,11 @@ int run_show(std::vector<std::string> const& arguments) {
     (arguments.empty() ? std::cerr : std::cout) << usage;
     return arguments.empty() ? 2 : 0;
   }
-  static constexpr std::string_view kinds[] = {"model", "hardware"};
+  static constexpr std::string_view kinds[] = {"model", "hardware", "schedule"};
   if (std::find(std::begin(kinds), std::end(kinds), arguments[0]) == std::end(kinds))
     throw InputError(fmt::format("show {}: cannot be shown; {}", arguments[0], suggestion(arguments[0], kinds)));
+  if (arguments[0] == "schedule")
+    return show_schedule({arguments.begin() + 1, arguments.end()});
   bool const is_model = arguments[0] == "model";
   cxxopts::Options options("foreplan show " + arguments[0] + " FILE");
   auto text = [] { return cxxopts::value<std::string>(); };

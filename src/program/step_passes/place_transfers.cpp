@@ -12,7 +12,6 @@ namespace foreplan {
 
 namespace {
 
-// Every pass a unit of time, transfers none.
 class UnitTimes {
 public:
   UnitTimes(Plan const& plan, std::vector<std::vector<Work>> const& orders) : plan_(plan), orders_(orders) {
@@ -23,7 +22,7 @@ public:
       progress = false;
       for (std::size_t s = 0; s < orders.size(); ++s)
         while (std::optional<std::int64_t> const start = next_start(s, free[s])) {
-          ends_[key(s, orders[s][next_[s]])] = free[s] = *start + 1;
+          ends_[key(s, orders[s][next_[s]])] = free[s] = *start + units_of(plan, orders[s][next_[s]].kind);
           starts[s].push_back(*start);
           ++next_[s];
           progress = true;
@@ -89,6 +88,14 @@ std::vector<std::vector<PlacedWork>> by_unit_times(Plan const& plan, std::vector
 }
 
 } // namespace
+
+int units_of(Plan const& plan, SlotKind kind) {
+  return kind == SlotKind::backward && !splits_backward(plan.schedule) ? 2 : 1;
+}
+
+std::vector<std::vector<std::int64_t>> unit_starts(Plan const& plan, std::vector<std::vector<Work>> const& orders) {
+  return UnitTimes(plan, orders).starts;
+}
 
 std::vector<std::vector<PlacedWork>> place_transfers(Plan const& plan, std::vector<std::vector<Work>> const& orders) {
   if (splits_backward(plan.schedule))

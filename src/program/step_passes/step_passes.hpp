@@ -46,6 +46,11 @@ VPattern v_min(Plan const& plan);
 // Every stage's order that follows from a pattern.
 std::vector<std::vector<Work>> schedule_v(Plan const& plan, VPattern const& pattern);
 
+// A schedule run with F, B and W of a chunk taking one unit each (a B that is not split two) and transfers none: when every
+// slot begins, by stage and position.
+std::vector<std::vector<std::int64_t>> unit_starts(Plan const& plan, std::vector<std::vector<Work>> const& orders);
+int units_of(Plan const& plan, SlotKind kind);
+
 // A work with its transfers: its receive is issued before one slot of the order, the memory of what it sends is taken back
 // before another.
 struct PlacedWork {

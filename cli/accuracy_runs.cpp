@@ -13,6 +13,7 @@ int run_accuracy_runs(std::vector<std::string> const& arguments) {
   cxxopts::Options options("foreplan accuracy runs", "How well steps of published training runs are predicted.");
   options.add_options()("data", "table of runs (columns: validate/calibrate/published/runs.csv)",
                         cxxopts::value<std::string>()->default_value(""))(
+      "figures", "print the figures that a test holds against later ones")(
       "row", "the prediction of this row in full", cxxopts::value<std::string>())("json", "print JSON");
   auto const parsed = parse(options, arguments);
   if (!parsed)
@@ -22,6 +23,10 @@ int run_accuracy_runs(std::vector<std::string> const& arguments) {
     return 0;
   }
   RunAccuracyReport const report = runs_accuracy((*parsed)["data"].as<std::string>());
+  if (parsed->count("figures") > 0) {
+    std::cout << run_figures_csv(report);
+    return 0;
+  }
   std::cout << (parsed->count("json") > 0 ? run_accuracy_json(report) : run_accuracy_text(report));
   return 0;
 }

@@ -2,6 +2,7 @@
 
 #include "cluster/read_profile.hpp"
 #include "model/read_model.hpp"
+#include "plan/framework.hpp"
 #include "plan/plan_checker.hpp"
 #include "plan/read_plan.hpp"
 
@@ -12,8 +13,9 @@ namespace foreplan {
 namespace {
 
 constexpr char const* plan_options[] = {
-    "tp",      "pp",          "dp",           "chunks",    "sequence-parallel", "zero",  "schedule", "recompute",
-    "seq-len", "micro-batch", "global-batch", "attention", "micro-batch-group", "layout"};
+    "tp",        "pp",      "dp",          "chunks",       "sequence-parallel", "zero",      "schedule",
+    "recompute", "seq-len", "micro-batch", "global-batch", "attention",         "framework", "micro-batch-group",
+    "layout"};
 
 std::vector<int> layout_of(cxxopts::ParseResult const& parsed) {
   std::vector<int> layout;
@@ -58,7 +60,12 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.micro_batch = whole_number(parsed, "micro-batch", 1, 1 << 20);
   plan.global_batch = required_whole_number(parsed, "global-batch", 1, 1 << 24);
   plan.bucket_elements = 100'000'000;
-  return plan;
+  if (parsed.count("framework") == 0)
+    return plan;
+  Plan run = as_run_by(read_framework(parsed["framework"].as<std::string>()), plan);
+  if (parsed.count("attention") > 0)
+    run.attention = plan.attention;
+  return run;
 }
 
 } // namespace
@@ -95,6 +102,7 @@ void add_plan_options(cxxopts::Options& options) {
       ("layout", "blocks of each of the pp * chunks parts in the model's order, as 3,4,4,3 (default: even)", text())
       ("recompute", "none, selective or full", text()->default_value("none"))
       ("attention", "fused or unfused", text()->default_value("fused"))
+      ("framework", "trainer that runs the plan (framework_profiles/*.json)", text())
       ("seq-len", "tokens of a sequence", text())
       ("micro-batch", "sequences of a micro-batch", text()->default_value("1"))
       ("global-batch", "sequences of a step, over all devices", text());

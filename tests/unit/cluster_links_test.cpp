@@ -17,7 +17,7 @@ Cluster small() {
   cluster.profile.node.nic = BytesPerSecond(10);
   cluster.profile.efficiency.scale_up = 0.5;
   cluster.profile.efficiency.network = 0.8;
-  cluster.profile.fabric = Fabric{FabricKind::infiniband, false, 2, 1, {}, {}};
+  cluster.profile.fabric = Fabric{FabricKind::infiniband, false, 2, 1, {}, {}, {}};
   return cluster;
 }
 

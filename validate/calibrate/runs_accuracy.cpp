@@ -245,6 +245,15 @@ std::string run_accuracy_text(RunAccuracyReport const& report) {
   return text;
 }
 
+std::string run_figures_csv(RunAccuracyReport const& report) {
+  std::string text = "by,value,count,median,p90\n";
+  for (RunBand const& band : run_bands(report.rows))
+    if (band.errors.count > 0 && (band.by == "all" || band.by == "source" || band.by == "framework"))
+      text += fmt::format("{},\"{}\",{},{:.1f},{:.1f}\n", band.by, band.value, band.errors.count,
+                          100 * band.errors.median, 100 * band.errors.p90);
+  return text;
+}
+
 std::string run_accuracy_json(RunAccuracyReport const& report) {
   std::string text = fmt::format("{{\"format\": \"foreplan run accuracy 1\", \"data\": {}, \"rows\": [",
                                  json_quoted(report.data));

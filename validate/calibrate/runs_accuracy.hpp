@@ -60,6 +60,8 @@ std::vector<RankedGroup> ranked_groups(std::vector<JudgedRun> const& rows);
 std::string run_row_text(std::string const& data, std::string const& id);
 
 std::string run_accuracy_text(RunAccuracyReport const& report);
+// The figures that a test holds against later ones: CSV by, value, count, median, p90 (%).
+std::string run_figures_csv(RunAccuracyReport const& report);
 std::string run_accuracy_json(RunAccuracyReport const& report);
 
 } // namespace foreplan

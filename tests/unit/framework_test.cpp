@@ -1,0 +1,123 @@
+#include "io/input_error.hpp"
+#include "plan/framework.hpp"
+#include "plan/process_groups.hpp"
+#include "plan/read_plan.hpp"
+#include "program/compile.hpp"
+#include "program/verifier.hpp"
+#include "tests/catch.hpp"
+
+#include <filesystem>
+
+namespace foreplan {
+namespace {
+
+Model llama(int layers) {
+  Model model;
+  model.name = "small";
+  model.layers = layers;
+  model.hidden = 2048;
+  model.heads = model.kv_heads = 32;
+  model.head_size = 64;
+  model.ffn = 8192;
+  model.vocabulary = 131072;
+  return model;
+}
+
+Framework framework_of(std::string const& fields) {
+  return read_framework(
+      JsonReader::read_text("{\"format\": \"foreplan framework 1\", \"name\": \"x\"" + fields + "}", "text"));
+}
+
+} // namespace
+
+TEST_CASE("every framework profile reads, and names a source for each value", "[framework]") {
+  int count = 0;
+  for (auto const& file : std::filesystem::directory_iterator(FOREPLAN_ROOT "/framework_profiles")) {
+    Framework const framework = read_framework(file.path().string());
+    CHECK(framework.name == file.path().stem().string());
+    CHECK_FALSE(framework.sources.empty());
+    ++count;
+  }
+  CHECK(count >= 8);
+}
+
+TEST_CASE("a framework's mechanisms are resolved into the plan", "[framework]") {
+  Framework const framework = framework_of(
+      R"(, "issue": {"value": "50 us", "source": "s"}, "fused_accumulation": {"value": false, "source": "s"},
+         "gradient_dtype_fp16": {"value": "fp16", "source": "s"})");
+  Plan plan;
+  CHECK(as_run_by(framework, plan).gradient_dtype == DType::fp32);
+  plan.parameter_dtype = DType::fp16;
+  plan.schedule = Schedule::interleaved;
+  Plan const run = as_run_by(framework, plan);
+  CHECK(run.gradient_dtype == DType::fp16);
+  CHECK(run.p2p == P2p::overlapped); // the interleaved schedule asks for it
+  CHECK_FALSE(run.execution.fused_accumulation);
+  CHECK(run.execution.issue.value() == Approx(50e-6));
+}
+
+TEST_CASE("a framework profile is refused with the key at fault", "[framework]") {
+  CHECK_THROWS_AS(framework_of(R"(, "isue": {"value": "50 us", "source": "s"})"), InputError);
+  CHECK_THROWS_AS(framework_of(R"(, "issue": {"value": "50 us"})"), InputError); // no source
+}
+
+// 50257 rows with tp 8: multiples of 128 * 8 = 1024; 50 * 1024 = 51200.
+TEST_CASE("the vocabulary is padded to a multiple of tp", "[framework]") {
+  Framework framework;
+  framework.vocabulary_multiple = 128;
+  CHECK(padded_vocabulary(framework, 50257, 8) == 51200);
+  CHECK(padded_vocabulary(framework, 51200, 8) == 51200);
+}
+
+// A block has 4 * 2048^2 + 3 * 2048 * 8192 = 16.78e6 + 50.33e6 = 67.1e6 parameters in products, the head 131072 * 2048 =
+// 268.4e6, as many as 4 blocks. With 16 blocks that are 20 blocks' worth: half of it are 10 blocks.
+TEST_CASE("stages are closed when they reach their share of the cost", "[framework]") {
+  Plan plan;
+  plan.pp = 2;
+  plan.execution.layer_placement = LayerPlacement::cost_share;
+  LayerRange const first = layers_of(llama(16), plan, Stage(0), Chunk(0));
+  LayerRange const last = layers_of(llama(16), plan, Stage(1), Chunk(0));
+  CHECK(first.first == 0);
+  CHECK(first.last == 11); // embedding and 10 blocks
+  CHECK(last.first == 11);
+  CHECK(last.last == 18); // 6 blocks and the head
+}
+
+TEST_CASE("the execution survives the plan's JSON", "[framework]") {
+  Plan plan;
+  plan.sequence_length = 128;
+  plan.global_batch = 8;
+  plan.execution.issue = Seconds(55e-6);
+  plan.execution.eager_loss = plan.execution.portable_attention = true;
+  plan.execution.async_tensor_parallel = false;
+  plan.execution.layer_placement = LayerPlacement::cost_share;
+  Plan const again = read_plan(JsonReader::read_text(plan_json(plan), "text"));
+  CHECK(again.execution.issue.value() == Approx(55e-6));
+  CHECK(again.execution.eager_loss);
+  CHECK(again.execution.portable_attention);
+  CHECK_FALSE(again.execution.async_tensor_parallel);
+  CHECK(again.execution.layer_placement == LayerPlacement::cost_share);
+}
+
+// Whatever a trainer does, the program is a correct training step: proved by the verifier.
+TEST_CASE("programs of eager and blocking trainers are well formed", "[framework]") {
+  for (bool const sequence_parallel : {false, true})
+    for (Attention const attention : {Attention::fused, Attention::unfused}) {
+      Plan plan;
+      plan.tp = plan.pp = plan.dp = 2;
+      plan.zero_stage = 1;
+      plan.sequence_parallel = sequence_parallel;
+      plan.recompute = attention == Attention::unfused ? Recompute::full : Recompute::none;
+      plan.recompute_unused = true;
+      plan.sequence_length = 128;
+      plan.global_batch = 8;
+      plan.attention = attention;
+      plan.execution.fused_accumulation = plan.execution.async_tensor_parallel = false;
+      plan.execution.eager_activations = plan.execution.eager_layout = plan.execution.eager_loss = true;
+      plan.execution.broadcast_parameters = true;
+      for (Finding const& finding : verify(compile(llama(4), plan)))
+        FAIL_CHECK(finding.text);
+    }
+}
+
+} // namespace foreplan

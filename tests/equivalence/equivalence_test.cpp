@@ -134,6 +134,12 @@ TEST_CASE("fp32: a quarter of the combinations is the step of one device in fp64
   std::cout << "fp32: " << cases.size() << " combinations, largest relative difference " << largest << "\n";
 }
 
+TEST_CASE("fp64: context parallelism of each type is the step of one device", "[cp]") {
+  std::vector<EquivalenceCase> const cases = context_parallel_cases(1);
+  double const largest = check_all<double>(cases, fp64_tolerance);
+  std::cout << "fp64, cp: " << cases.size() << " combinations, largest relative difference " << largest << "\n";
+}
+
 TEST_CASE("some combinations, for slow builds") {
   std::vector<EquivalenceCase> cases;
   std::vector<EquivalenceCase> const all = equivalence_cases(1);

@@ -26,4 +26,7 @@ std::string describe(EquivalenceCase const& test);
 // dropout) is drawn by a fixed rule, `draws` different times for each.
 std::vector<EquivalenceCase> equivalence_cases(int draws);
 
+// The same for context parallelism of each type, with tp, sp, pp, dp, zero and recompute.
+std::vector<EquivalenceCase> context_parallel_cases(int draws);
+
 } // namespace foreplan

@@ -3,7 +3,9 @@
 #include "engine/partition.hpp"
 #include "engine/segment.hpp"
 #include "timing/collectives/demand.hpp"
+#include "timing/copies.hpp"
 #include "timing/kernels.hpp"
+#include "timing/kernels/cpu_adam.hpp"
 
 #include <fmt/format.h>
 
@@ -115,6 +117,8 @@ private:
     if (Group const* group = std::get_if<Group>(&instance.what))
       return fmt::format("{}{} of {} ranks", to_string(group->axes), group->pipeline_ends ? " ends" : "",
                          instance.layout.members);
+    if (std::holds_alternative<HostWork>(instance.what))
+      return fmt::format("{}", to_string(instance.stream));
     Channel const& channel = std::get<Channel>(instance.what);
     return fmt::format("{} from stage {} to {}",
                        channel.what == Channel::What::activation ? "activations" : "gradients", channel.from.value(),
@@ -190,7 +194,7 @@ private:
 
   Stream stream_of_class(std::size_t communicator_class) const {
     CommunicatorInstance const& instance = partition_.communicators[at(example_[communicator_class])];
-    return std::holds_alternative<Group>(instance.what) ? instance.stream : Stream::send_activation;
+    return std::holds_alternative<Channel>(instance.what) ? Stream::send_activation : instance.stream;
   }
 
   static bool have_common_link(std::vector<LinkUse> const& a, std::vector<LinkUse> const& b) {
@@ -275,8 +279,9 @@ private:
     Item item;
     item.stream = static_cast<std::uint8_t>(op.stream);
     item.demand = static_cast<std::int32_t>(result_.program.demands.size());
-    result_.program.demands.push_back(is_communication(op.kind)
-                                          ? communication_demand(op, operands, item)
+    result_.program.demands.push_back(is_communication(op.kind) ? communication_demand(op, operands, item)
+                                      : is_host_work(op.stream)
+                                          ? host_demand(op, operands, item)
                                           : kernel_demand(op, operands, cluster_.profile, speed_));
     if (!options_.interference)
       result_.program.demands.back().sm_share = result_.program.demands.back().memory_bandwidth_share = 0;
@@ -287,8 +292,13 @@ private:
     for (std::int32_t index : partition_.communicators_of_rank[at(representative_)]) {
       CommunicatorInstance const& instance = partition_.communicators[at(index)];
       Group const* group = std::get_if<Group>(&instance.what);
-      if (is_collective(op.kind) ? group != nullptr && *group == op.group && instance.stream == op.stream
-                                 : group == nullptr && std::get<Channel>(instance.what) == op.channel)
+      Channel const* channel = std::get_if<Channel>(&instance.what);
+      bool const is_its = is_collective(op.kind)
+                              ? group != nullptr && *group == op.group && instance.stream == op.stream
+                          : is_communication(op.kind)
+                              ? channel != nullptr && *channel == op.channel
+                              : group == nullptr && channel == nullptr && instance.stream == op.stream;
+      if (is_its)
         return &instance;
     }
     return nullptr;
@@ -304,6 +314,26 @@ private:
                         : point_to_point_demand(op, operands, cluster_, instance.same_node, instance.unit_rate);
     std::get<TransferDemand>(demand.device).phases[0].flows[0].links = links_of_[at(instance.class_index)];
     return demand;
+  }
+
+  // A copy, or the host's Adam: a transfer of one rank over its host's links.
+  Demand host_demand(Op const& op, Operands const& operands, Item& item) const {
+    CommunicatorInstance const& instance = *communicator_of(op);
+    item.communicator = instance.class_index;
+    Demand demand = op.kind == OpKind::adam ? cpu_adam_demand(cluster_, cpu_adam(operands))
+                                            : copy_demand(cluster_, copy_path(op.stream), bytes_of(*operands.reads[0]));
+    std::get<TransferDemand>(demand.device).phases[0].flows[0].links = links_of_[at(instance.class_index)];
+    return demand;
+  }
+
+  CpuAdam cpu_adam(Operands const& operands) const {
+    int const cores = cluster_.profile.node.host ? cluster_.profile.node.host->cores : 1;
+    return {operands.reads[0]->elements(), static_cast<int>(size_of(operands.reads[0]->dtype)),
+            static_cast<int>(size_of(operands.writes[3]->dtype)), std::max(1, cores / cluster_.profile.node.devices)};
+  }
+
+  static Bytes bytes_of(Tensor const& tensor) {
+    return Bytes(static_cast<double>(tensor.elements() * size_of(tensor.dtype)));
   }
 
   // ----------------------------------------------------------------------------------------------------------- segments

@@ -1,6 +1,7 @@
 #include "engine/partition.hpp"
 
 #include "program/instances.hpp"
+#include "timing/copies.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -19,6 +20,7 @@ namespace {
 struct StageCommunication {
   std::set<std::pair<Group, Stream>> groups;
   std::set<Channel> channels;
+  std::set<Stream> host_streams;
 };
 
 StageCommunication communication_of(Program const& program, StageProgram const& stage) {
@@ -28,6 +30,8 @@ StageCommunication communication_of(Program const& program, StageProgram const& 
       used.groups.emplace(op.group, op.stream);
     else if (is_communication(op.kind))
       used.channels.insert(op.channel);
+    else if (is_host_work(op.stream))
+      used.host_streams.insert(op.stream);
   };
   std::set<int> programs;
   for (StageLayer const& layer : stage.layers)
@@ -75,6 +79,8 @@ public:
           add_group(group, stream, self);
         for (Channel const& channel : used.channels)
           add_channel(channel, self);
+        for (Stream stream : used.host_streams)
+          add_host_work(stream, result_.ranks[i]);
       }
     }
     for (CommunicatorInstance& communicator : result_.communicators)
@@ -188,6 +194,28 @@ private:
     result_.communicators.push_back(std::move(communicator));
   }
 
+  void add_host_work(Stream stream, Rank rank) {
+    auto const index = static_cast<std::int32_t>(result_.communicators.size());
+    join(position(rank), index);
+    CommunicatorInstance communicator{.what = HostWork{},
+                                      .stream = stream,
+                                      .layout = {1, 1, 1},
+                                      .same_node = true,
+                                      .unit_rate = {},
+                                      .members = {position(rank)},
+                                      .links = {},
+                                      .class_index = 0};
+    for (Link const& link : links_of_host_work(stream, rank))
+      communicator.links.emplace_back(link_position(link), 1);
+    result_.communicators.push_back(std::move(communicator));
+  }
+
+  std::vector<Link> links_of_host_work(Stream stream, Rank rank) const {
+    if (stream == Stream::host)
+      return {host_memory_link(cluster_, rank)};
+    return copy_links(cluster_, rank, copy_path(stream));
+  }
+
   void set_rate(CommunicatorInstance& communicator) const {
     BytesPerSecond rate(1e30);
     for (auto const& [link, multiplicity] : communicator.links)
@@ -223,6 +251,8 @@ std::uint64_t colour_of(CommunicatorInstance const& c) {
   if (Group const* group = std::get_if<Group>(&c.what))
     return mix(mix(colour, static_cast<std::uint64_t>(c.stream)),
                2ULL * group->axes.bits() + (group->pipeline_ends ? 1 : 0));
+  if (std::holds_alternative<HostWork>(c.what))
+    return mix(mix(colour, static_cast<std::uint64_t>(c.stream)), 3000);
   Channel const& channel = std::get<Channel>(c.what);
   colour = mix(colour, 1000 + static_cast<std::uint64_t>(channel.what) + (c.same_node ? 2 : 0));
   colour = mix(colour, static_cast<std::uint64_t>(channel.from.value()));
@@ -303,6 +333,11 @@ void leave_unfolded(Partition& p) {
 }
 
 } // namespace
+
+bool is_host_work(Stream stream) {
+  return stream == Stream::copy_down || stream == Stream::copy_up || stream == Stream::host ||
+         stream == Stream::disk_read || stream == Stream::disk_write;
+}
 
 Partition partition(Program const& program, Cluster const& cluster, bool unfold) {
   Partition result;

@@ -14,8 +14,12 @@
 
 namespace foreplan {
 
+// What one rank's stream does on its host: copies, files, computation. It shares the host's links with its neighbours' work.
+struct HostWork {};
+bool is_host_work(Stream stream);
+
 struct CommunicatorInstance {
-  std::variant<Group, Channel> what;
+  std::variant<Group, Channel, HostWork> what;
   Stream stream = Stream::tp; // of a group: a group that works on two streams has two communicators
   GroupLayout layout;
   bool same_node = false;                                   // of a channel's two ends

@@ -51,13 +51,28 @@ AxisSet Master::shared_over() const {
   return axes;
 }
 
+namespace {
+
+// Where parameters that the host has updated end up on the device; the operand itself when nothing is copied.
+BoundOperand copied_up(StageStorage const& storage, BoundOperand const& updated) {
+  for (BoundInstance const& instance : storage.bound) {
+    BoundOperand const* const operands = storage.operands.data() + instance.first_operand;
+    if (instance.op->kind == OpKind::copy && operands[0].address == updated.address &&
+        operands[0].tensor->elements() == updated.tensor->elements())
+      return operands[1];
+  }
+  return updated;
+}
+
+} // namespace
+
 std::vector<Master> masters_of(Plan const& plan, StageProgram const& stage, StageStorage const& storage) {
   std::vector<Master> masters;
   for (BoundInstance const& instance : storage.bound) {
     if (instance.op->kind != OpKind::adam)
       continue;
     BoundOperand const* writes = storage.operands.data() + instance.first_operand + instance.reads;
-    BoundOperand const& parameter = writes[3];
+    BoundOperand const parameter = copied_up(storage, writes[3]);
     BufferId const buffer(parameter.tensor->buffer.index);
     auto const bucket = std::find_if(stage.buckets.begin(), stage.buckets.end(),
                                      [&](Bucket const& b) { return b.shard_parameters == buffer; });

@@ -851,7 +851,8 @@ void run_kernel(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelC
     case OpKind::dropout_backward: flat(writes[0]) = flat(reads[0]) * flat(reads[1]); return;
     case OpKind::dropout_mask: flat(writes[0]).setOnes(); return;
     case OpKind::zero_fill: flat(writes[0]).setZero(); return;
-    case OpKind::cast: flat(writes[0]) = flat(reads[0]); return;
+    case OpKind::cast:
+    case OpKind::copy: flat(writes[0]) = flat(reads[0]); return;
     case OpKind::norm_squared:
       writes[0].data[0] += static_cast<Scalar>(op.scale) * flat(reads[0]).square().sum();
       return;

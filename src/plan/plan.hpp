@@ -71,7 +71,10 @@ struct Plan {
   int micro_batch_group = 0; // interleaved: micro-batches that run one chunk in a row; 0: pp
   std::vector<int> layout{}; // blocks of each of the pp * chunks parts, in the model's order; empty: spread evenly
   bool sequence_parallel = false;
-  int zero_stage = 0; // 0 or 1
+  int zero_stage = 0;             // 0 or 1
+  bool offload_optimizer = false; // its states in the host's memory, updated by the host's processors (ZeRO-Offload)
+  double offload_ratio = 1;       // the part of every bucket that is (Twin-Flow); the device keeps the rest
+  std::int64_t offload_tile = 0;  // elements that the host updates before they are copied up; 0: a bucket at once
   int zero_group = 0; // data-parallel ranks that share out the model states, the others hold copies (HSDP); 0: all
   Schedule schedule = Schedule::one_f_one_b;
   Recompute recompute = Recompute::none;

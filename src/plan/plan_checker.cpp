@@ -399,6 +399,12 @@ void check_states(Plan const& plan, Findings& findings) {
   is_float("parameter_dtype", plan.parameter_dtype);
   is_float("gradient_dtype", plan.gradient_dtype);
   is_float("reduction_dtype", plan.reduction_dtype);
+  if (plan.offload_optimizer && !(plan.offload_ratio > 0 && plan.offload_ratio <= 1))
+    find(findings, "offload_ratio is above 0, at most 1",
+         fmt::format("offload_ratio {}: the part of the optimizer's states that the host keeps", plan.offload_ratio));
+  if (plan.offload_tile < 0)
+    find(findings, "offload_tile is not negative",
+         fmt::format("tiles of {} elements; 0 means a bucket at once", plan.offload_tile), {0});
   if (plan.bucket_elements < 0)
     find(findings, "bucket_elements is not negative",
          fmt::format("buckets of {} elements; 0 means one bucket a chunk", plan.bucket_elements), {0});

@@ -89,6 +89,9 @@ Plan read_plan(JsonReader const& reader) {
                       "layout",
                       "sequence_parallel",
                       "zero_stage",
+                      "offload_optimizer",
+                      "offload_ratio",
+                      "offload_tile",
                       "schedule",
                       "recompute",
                       "recompute_layers",
@@ -119,6 +122,11 @@ Plan read_plan(JsonReader const& reader) {
   if (auto const value = reader.find("sequence_parallel"))
     plan.sequence_parallel = value->boolean();
   read_integer(reader, "zero_stage", 0, 3, plan.zero_stage);
+  if (auto const value = reader.find("offload_optimizer"))
+    plan.offload_optimizer = value->boolean();
+  if (auto const value = reader.find("offload_ratio"))
+    plan.offload_ratio = value->number(0, 1);
+  read_integer(reader, "offload_tile", 0, most_elements, plan.offload_tile);
   read_integer(reader, "micro_batch_group", 0, most_ranks, plan.micro_batch_group);
   if (auto const value = reader.find("layout"))
     for (JsonReader const& part : value->elements())
@@ -180,6 +188,11 @@ std::string plan_json(Plan const& plan) {
     add("layout", fmt::format("[{}]", fmt::join(plan.layout, ", ")));
   number("sequence_parallel", plan.sequence_parallel);
   number("zero_stage", plan.zero_stage);
+  if (plan.offload_optimizer) {
+    add("offload_optimizer", "true");
+    add("offload_ratio", fmt::format("{}", plan.offload_ratio));
+    number("offload_tile", plan.offload_tile);
+  }
   word("schedule", to_string(plan.schedule));
   word("recompute", to_string(plan.recompute));
   number("recompute_layers", plan.recompute_layers);

@@ -41,6 +41,7 @@ constexpr StepPass step_passes[] = {
     {"flat_parameters", flat_parameters}, // from here on every parameter has its place in a bucket
     {"zero", zero},
     {"optimizer", optimizer},
+    {"offload", offload},         // of what the optimizer does
     {"synchronize", synchronize}, // from here on no op is added or moved
 };
 

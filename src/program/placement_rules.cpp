@@ -267,7 +267,8 @@ Result rule(Op const& op, Operands const& o, Placements const& reads, Axis axis)
     case OpKind::add:
     case OpKind::dropout_forward:
     case OpKind::dropout_backward: return same_for_all(reads, writes);
-    case OpKind::cast: return Placements{reads[0]};
+    case OpKind::cast:
+    case OpKind::copy: return Placements{reads[0]};
     case OpKind::norm_squared: return norm_squared(o, reads, axis);
     case OpKind::adam: return adam(reads, writes);
     case OpKind::all_reduce:

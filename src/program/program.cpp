@@ -163,6 +163,7 @@ std::string_view to_string(OpKind kind) {
     case OpKind::dropout_mask: return "dropout_mask";
     case OpKind::zero_fill: return "zero_fill";
     case OpKind::cast: return "cast";
+    case OpKind::copy: return "copy";
     case OpKind::norm_squared: return "norm_squared";
     case OpKind::adam: return "adam";
     case OpKind::all_reduce: return "all_reduce";

@@ -111,6 +111,8 @@ struct Tensor {
       product *= size;
     return product;
   }
+  // Of the shard (or tensor) that this is a part of; 0: it is all of it.
+  std::int64_t whole_elements = 0;
   [[nodiscard]] bool is_own_shard() const { return stride != std::array<std::int64_t, axis_count>{}; }
   // Where it begins in its buffer on the rank at `at`.
   [[nodiscard]] std::int64_t offset_on(Coordinate const& at) const {
@@ -190,6 +192,7 @@ enum class OpKind : std::uint8_t {
   // step
   zero_fill,    // -> x
   cast,         // x -> y
+  copy,         // x -> y, from one memory to another; the stream says which
   norm_squared, // x, rw sum -> sum (adds scale * sum of squares)
   adam,         // gradient, sum, rw master, rw m, rw v -> master, m, v, parameter
   // communication

@@ -183,7 +183,7 @@ std::string in_place_finding(Plan const& plan, Op const& op, Operands const& o) 
 
 // Shards lie side by side, along the axes in rank order.
 std::string shard_finding(Plan const& plan, Op const& op, Tensor const& tensor) {
-  std::int64_t apart = tensor.elements();
+  std::int64_t apart = tensor.whole_elements > 0 ? tensor.whole_elements : tensor.elements();
   for (Axis axis : all_axes) {
     std::int64_t const stride = tensor.stride[static_cast<std::size_t>(axis)];
     if (stride == 0 || degree(plan, axis) == 1)
@@ -192,6 +192,8 @@ std::string shard_finding(Plan const& plan, Op const& op, Tensor const& tensor) 
       return fmt::format("{}: shards of {} elements stand {} apart", op.name, apart, stride);
     apart *= degree(plan, axis);
   }
+  if (tensor.whole_elements > 0 && (tensor.offset < 0 || tensor.offset + tensor.elements() > tensor.whole_elements))
+    return fmt::format("{}: {} does not lie inside the shard", op.name, tensor.name);
   return {};
 }
 

@@ -107,6 +107,8 @@ public:
     for (Buffer const& buffer : stage_.buffers)
       if (buffer.persistent && buffer.tier == MemoryTier::device)
         result_.persistent.by_category[static_cast<std::size_t>(buffer.category)] += bytes_of(buffer);
+      else if (buffer.persistent)
+        result_.elsewhere[static_cast<std::size_t>(buffer.tier)] += bytes_of(buffer);
     now_ = result_.persistent;
     result_.peak.use = now_;
     for (std::size_t e = 0; e < stage_.elements.size(); ++e) {

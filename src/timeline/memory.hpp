@@ -51,6 +51,7 @@ struct StageMemory {
   MemoryUse persistent; // of every moment
   MemoryPeak peak;      // the persistent part included
   std::vector<MemoryPoint> points;
+  std::array<std::int64_t, memory_tier_count> elsewhere{}; // bytes in the other tiers, of every moment
 };
 
 // `keep_points`: also return the whole course.

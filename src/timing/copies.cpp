@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <stdexcept>
 
 namespace foreplan {
 
@@ -56,6 +57,16 @@ BytesPerSecond drive_rate(Cluster const& cluster, Kind kind, FileRequests const&
 }
 
 } // namespace
+
+CopyPath copy_path(Stream stream) {
+  switch (stream) {
+    case Stream::copy_down: return CopyPath::device_to_host;
+    case Stream::copy_up: return CopyPath::host_to_device;
+    case Stream::disk_read: return CopyPath::disk_to_host;
+    case Stream::disk_write: return CopyPath::host_to_disk;
+    default: throw std::logic_error(fmt::format("stream {} copies nothing", to_string(stream)));
+  }
+}
 
 Link host_memory_link(Cluster const& cluster, Rank device) {
   return {Kind::host_memory, part_of(cluster, device, host_of(cluster).sockets)};

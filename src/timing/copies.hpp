@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cluster/links.hpp"
+#include "program/program.hpp"
 #include "timing/demand.hpp"
 
 #include <vector>
@@ -11,6 +12,9 @@ namespace foreplan {
 
 // Host memory is pinned and on the device's own socket.
 enum class CopyPath : std::uint8_t { device_to_host, host_to_device, disk_to_host, host_to_disk };
+
+// The path of a stream's copies. Throws std::logic_error for a stream that copies nothing.
+CopyPath copy_path(Stream stream);
 
 // Requests that a reader or writer of files keeps in flight: by default those of DeepSpeed's asynchronous I/O
 // ("aio": block_size, queue_depth).

@@ -84,6 +84,20 @@ std::vector<ProofCase> proof_cases() {
               plan.zero_stage = 1;
               plan.reduction_dtype = DType::bf16;
             })},
+      {"llama, dp 2 zero 1, optimizer on the host in tiles", small_llama(2),
+       with(base(1, 1, 2),
+            [](Plan& plan) {
+              plan.zero_stage = 1;
+              plan.offload_optimizer = true;
+              plan.offload_tile = 400;
+            })},
+      {"gpt, tp 2 sp, 0.4 of the optimizer on the host", small_gpt(2),
+       with(base(2, 1, 1),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.offload_optimizer = true;
+              plan.offload_ratio = 0.4;
+            })},
       {"gpt, tp 2, unfused, selective recompute", small_gpt(2),
        with(base(2, 1, 1),
             [&](Plan& plan) {

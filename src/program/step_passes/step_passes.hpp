@@ -73,6 +73,9 @@ void zero(Program const& program, StageProgram& stage);
 // Global norm, clipping, Adam; the end of the step.
 void optimizer(Program const& program, StageProgram& stage);
 
+// ZeRO-Offload: the optimizer's states, or a part of them, in the host's memory and updated there.
+void offload(Program const& program, StageProgram& stage);
+
 // For passes: writing down step-level ops.
 Op step_op(StageProgram& stage, OpKind kind, std::string name, Stream stream, std::vector<TensorId> reads,
            std::vector<TensorId> writes);

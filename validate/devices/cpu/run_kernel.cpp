@@ -67,7 +67,8 @@ void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand 
     case OpKind::dropout_backward: return cpu::dropout_backward(reads, writes);
     case OpKind::dropout_mask: return cpu::fill_ones(writes[0]);
     case OpKind::zero_fill: return cpu::zero_fill(writes[0]);
-    case OpKind::cast: return cpu::cast(reads[0], writes[0]);
+    case OpKind::cast:
+    case OpKind::copy: return cpu::cast(reads[0], writes[0]);
     case OpKind::norm_squared: return cpu::norm_squared(op, reads, writes);
     case OpKind::adam: return cpu::adam(op, reads, writes, context);
     case OpKind::take_keys_values:

@@ -33,12 +33,15 @@ int run_accuracy(std::vector<std::string> const& arguments) {
     return run_accuracy_kernels(rest);
   if (what == "collectives")
     return run_accuracy_collectives(rest);
+  if (what == "runs")
+    return run_accuracy_runs(rest);
   if (what == "--help") {
-    std::cout << "foreplan accuracy kernels|collectives [OPTIONS]    (foreplan accuracy kernels --help lists them)\n";
+    std::cout
+        << "foreplan accuracy runs|kernels|collectives [OPTIONS]    (foreplan accuracy kernels --help lists them)\n";
     return 0;
   }
   throw InputError(
-      fmt::format("accuracy{}{}: must be followed by kernels or collectives", what.empty() ? "" : " ", what));
+      fmt::format("accuracy{}{}: must be followed by runs, kernels or collectives", what.empty() ? "" : " ", what));
 }
 
 } // namespace foreplan

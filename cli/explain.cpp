@@ -35,6 +35,17 @@ std::string operand_lines(OpExplanation const& op) {
   return text;
 }
 
+// Lines of the product's model, under the op's.
+std::string product_lines(std::string const& lines) {
+  std::string text;
+  for (std::size_t begin = 0; begin < lines.size();) {
+    std::size_t const end = lines.find('\n', begin);
+    text += wrapped(begin == 0 ? "  product   " : "            ", lines.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return text;
+}
+
 // Lines of the collective's model, under the op's.
 std::string indented(std::string const& lines) {
   std::string text;
@@ -64,7 +75,7 @@ std::string cost_lines(OpExplanation const& op) {
                         percent(op.bytes_at_peak / op.alone));
   }
   text += wrapped("  formula   ", op.formula);
-  text += indented(op.collective);
+  text += product_lines(op.product) + indented(op.collective);
   text += fmt::format("  rests on  {}{}\n",
                       op.evidence == Evidence::datasheet ? "data sheets and fitted efficiencies of whole classes"
                       : op.evidence == Evidence::fitted  ? "a fit to measurements"
@@ -128,6 +139,7 @@ nlohmann::ordered_json json_of(OpExplanation const& op) {
           {"memory_bandwidth_share", op.memory_bandwidth_share},
           {"formula", op.formula},
           {"collective", op.collective},
+          {"product", op.product},
           {"parameters", parameters}};
 }
 

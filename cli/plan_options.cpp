@@ -9,25 +9,41 @@ namespace foreplan {
 
 namespace {
 
-constexpr char const* plan_options[] = {"tp",           "pp",       "dp",        "chunks",  "sequence-parallel",
-                                        "zero",         "schedule", "recompute", "seq-len", "micro-batch",
-                                        "global-batch", "attention"};
+constexpr char const* plan_options[] = {
+    "tp",   "pp",       "dp",        "cp",      "cp-type",     "domino-slices", "chunks",    "sequence-parallel",
+    "zero", "schedule", "recompute", "seq-len", "micro-batch", "global-batch",  "attention", "micro-batch-group"};
 
 Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   Plan plan;
   plan.tp = static_cast<int>(whole_number(parsed, "tp", 1, 1 << 20));
   plan.pp = static_cast<int>(whole_number(parsed, "pp", 1, 1 << 20));
   plan.dp = static_cast<int>(whole_number(parsed, "dp", 1, 1 << 20));
+  plan.cp = static_cast<int>(whole_number(parsed, "cp", 1, 1 << 20));
+  plan.cp_type = choice<ContextParallel, 3>(parsed, "cp-type",
+                                            {{{"all_gather", ContextParallel::all_gather},
+                                              {"all_to_all", ContextParallel::all_to_all},
+                                              {"ring", ContextParallel::ring}}});
+  plan.domino_slices = static_cast<int>(whole_number(parsed, "domino-slices", 1, 1 << 20));
   plan.chunks = static_cast<int>(whole_number(parsed, "chunks", 1, 1 << 20));
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
   plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
-  plan.schedule = choice<Schedule, 3>(
-      parsed, "schedule",
-      {{{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}}});
+  plan.schedule = choice<Schedule, schedule_count>(parsed, "schedule",
+                                                   {{{"gpipe", Schedule::gpipe},
+                                                     {"1f1b", Schedule::one_f_one_b},
+                                                     {"interleaved", Schedule::interleaved},
+                                                     {"zb-h1", Schedule::zb_h1},
+                                                     {"zb-h2", Schedule::zb_h2},
+                                                     {"zb-v", Schedule::zb_v},
+                                                     {"v-half", Schedule::v_half},
+                                                     {"v-min", Schedule::v_min},
+                                                     {"dualpipe-v", Schedule::dualpipe_v}}});
   if (plan.chunks > 1 && parsed.count("schedule") == 0)
     plan.schedule = Schedule::interleaved;
-  if (plan.schedule == Schedule::interleaved)
+  if (is_v_shaped(plan.schedule) && parsed.count("chunks") == 0)
+    plan.chunks = 2;
+  if (has_chunks(plan.schedule) || splits_backward(plan.schedule))
     plan.p2p = P2p::overlapped;
+  plan.micro_batch_group = static_cast<int>(whole_number(parsed, "micro-batch-group", 0, 1 << 20));
   plan.recompute = choice<Recompute, 3>(
       parsed, "recompute",
       {{{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}});
@@ -53,10 +69,14 @@ void add_plan_options(cxxopts::Options& options) {
       ("tp", "tensor parallel degree", text()->default_value("1"))
       ("pp", "pipeline stages", text()->default_value("1"))
       ("dp", "data parallel degree", text()->default_value("1"))
-      ("chunks", "model chunks a stage (interleaved schedule)", text()->default_value("1"))
+      ("cp", "context parallel degree: ranks that share out each sequence", text()->default_value("1"))
+      ("cp-type", "all_gather, all_to_all or ring", text()->default_value("all_gather"))
+      ("domino-slices", "row slices of a micro-batch that hide each other's tp communication", text()->default_value("1"))
+      ("chunks", "model chunks a stage (interleaved schedule; V-shaped ones have 2)", text()->default_value("1"))
+      ("micro-batch-group", "interleaved: micro-batches that run one chunk in a row; 0: pp", text()->default_value("0"))
       ("sequence-parallel", "shard tokens over tp outside its regions")
       ("zero", "ZeRO stage: 0 or 1", text()->default_value("0"))
-      ("schedule", "gpipe, 1f1b or interleaved", text()->default_value("1f1b"))
+      ("schedule", "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v", text()->default_value("1f1b"))
       ("recompute", "none, selective or full", text()->default_value("none"))
       ("attention", "fused or unfused", text()->default_value("fused"))
       ("seq-len", "tokens of a sequence", text())
@@ -81,7 +101,7 @@ Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan) {
   cluster.nodes = parsed.count("nodes") > 0 ? static_cast<int>(whole_number(parsed, "nodes", 1, 100'000)) : needed;
   if (cluster.nodes < needed)
     throw InputError(
-        fmt::format("--nodes {}: the plan has tp * pp * dp = {} ranks and needs at least {} nodes of {} devices",
+        fmt::format("--nodes {}: the plan has tp * cp * pp * dp = {} ranks and needs at least {} nodes of {} devices",
                     cluster.nodes, plan.world_size(), needed, devices));
   return cluster;
 }

@@ -88,7 +88,7 @@ Seconds LowerBound::operator()(Plan const& plan) {
       busy = busy + times_of(layers, plan, layers_of(model_, plan, Stage(s), Chunk(c)));
     bound = std::max(bound, in_front + (busy.forward + busy.backward) * m);
     LayerTimes const first = times_of(layers, plan, layers_of(model_, plan, Stage(s), Chunk(0)));
-    in_front += first.forward + first.backward;
+    in_front += splits_backward(plan.schedule) ? first.forward : first.forward + first.backward; // W may be left to do
   }
   return bound;
 }

@@ -24,6 +24,7 @@ std::vector<Field> const& fields() {
   static std::vector<Field> const all{
       {"tp", [](Plan const& p) -> std::int64_t { return p.tp; }, {}},
       {"pp", [](Plan const& p) -> std::int64_t { return p.pp; }, {}},
+      {"cp", [](Plan const& p) -> std::int64_t { return p.cp; }, {}},
       {"dp", [](Plan const& p) -> std::int64_t { return p.dp; }, {}},
       {"chunks", [](Plan const& p) -> std::int64_t { return p.chunks; }, {}},
       {"micro-batch", [](Plan const& p) { return p.micro_batch; }, {}},
@@ -34,7 +35,7 @@ std::vector<Field> const& fields() {
        {"none", "selective", "full"}},
       {"schedule",
        [](Plan const& p) { return static_cast<std::int64_t>(p.schedule); },
-       {"gpipe", "1f1b", "interleaved"}},
+       {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"}},
       {"sequence-parallel", [](Plan const& p) -> std::int64_t { return p.sequence_parallel ? 1 : 0; }, {"off", "on"}},
   };
   return all;

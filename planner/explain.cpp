@@ -6,6 +6,8 @@
 #include "program/compile.hpp"
 #include "timing/collectives/demand.hpp"
 #include "timing/collectives/explain.hpp"
+#include "timing/kernels.hpp"
+#include "timing/kernels/explain.hpp"
 
 #include <fmt/format.h>
 
@@ -86,6 +88,11 @@ void explain_kernel(OpExplanation& result, Op const& op, Operands const& operand
   Formula const formula = kernel_formula(kernel_class(op.kind), single, profile.kernels.has_value());
   result.formula = formula.text;
   result.parameters = parameters_of(profile, formula.parameters);
+  bool const linear = op.kind == OpKind::linear_forward || op.kind == OpKind::linear_input_gradient ||
+                      op.kind == OpKind::linear_weight_gradient;
+  if (linear && profile.kernels)
+    result.product = explain_product(kernel_machine(profile.chip, *profile.kernels), profile.kernels->residuals,
+                                     linear_shape(op, operands));
 }
 
 // Where an op runs.

@@ -48,6 +48,7 @@ struct OpExplanation {
   double memory_bandwidth_share = 0;
   std::string formula;
   std::string collective; // lines, with a fitted model: algorithm, formula, parameters, nearest curve, correction, band
+  std::string product;    // lines, with a fitted model: limits, nearest measured products, correction
   std::vector<Source> parameters; // of the profile, that stand in the formula
 };
 

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace foreplan {
 
@@ -49,11 +50,13 @@ void add(Breakdown& sum, Breakdown const& part, double weight) {
   for (std::size_t i = 0; i < sum.compute.size(); ++i)
     sum.compute[i] += part.compute[i] * weight;
   sum.exposed_tp += part.exposed_tp * weight;
+  sum.exposed_cp += part.exposed_cp * weight;
   sum.exposed_dp += part.exposed_dp * weight;
   sum.exposed_pp += part.exposed_pp * weight;
   sum.host += part.host * weight;
   sum.bubble += part.bubble * weight;
   sum.hidden_tp += part.hidden_tp * weight;
+  sum.hidden_cp += part.hidden_cp * weight;
   sum.hidden_dp += part.hidden_dp * weight;
   sum.hidden_pp += part.hidden_pp * weight;
   sum.communicating += part.communicating * weight;
@@ -93,13 +96,30 @@ Plan with_micro_batches(Plan plan, std::int64_t m) {
   return plan;
 }
 
+// Interleaved, micro-batches come in whole groups.
+std::int64_t micro_batch_group(Plan const& plan) { return std::max(plan.pp, plan.micro_batch_group); }
+
 // Micro-batches that fill every stage's pipeline to its peak: those in flight and one more; with v chunks in whole groups
-// of pp, of which less than 2 pp are in flight (2 (pp - 1) + (v - 1) pp + 1 chunks).
+// of g, of which less than 2 g are in flight (2 (pp - 1) + (v - 1) g + 1 chunks). Where the backward is split at most
+// 2 pp - 1 are in flight; one more pp lets the pipeline come into step.
 std::int64_t enough_micro_batches(Plan const& plan) {
   if (plan.schedule == Schedule::gpipe)
     return plan.micro_batches(); // all are in flight
-  std::int64_t const enough = plan.chunks > 1 ? 2 * plan.pp : plan.pp + 1;
+  std::int64_t const enough = splits_backward(plan.schedule) ? 3 * plan.pp
+                              : plan.chunks > 1              ? 2 * micro_batch_group(plan)
+                                                             : plan.pp + 1;
   return std::min(plan.micro_batches(), enough);
+}
+
+// The fullest stage is the first (embedding, most micro-batches in flight), the second (most blocks after it) or the last
+// (head and logits): from the second on, neither blocks nor micro-batches in flight grow. With a layout, or where all
+// stages have as many in flight, it may be any.
+std::vector<int> stages_that_may_be_fullest(Plan const& plan) {
+  std::vector<int> stages(static_cast<std::size_t>(plan.pp));
+  std::iota(stages.begin(), stages.end(), 0);
+  if (plan.pp > 3 && plan.layout.empty() && !splits_backward(plan.schedule))
+    stages = {0, 1, plan.pp - 1};
+  return stages;
 }
 
 } // namespace
@@ -186,18 +206,19 @@ void write_trace(std::ostream& out, Simulation const& simulation, Cluster const&
       out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()}, ranks);
 }
 
-Bytes peak_memory(Model const& model, Plan const& plan) {
-  // The fullest stage is the first (embedding, most micro-batches in flight), the second (most blocks after it) or the
-  // last (head and logits): from the second on, neither blocks nor micro-batches in flight grow.
-  std::vector<int> stages{0};
-  if (plan.pp > 2)
-    stages.push_back(1);
-  if (plan.pp > 1)
-    stages.push_back(plan.pp - 1);
-  Program const program = compile_stages(model, with_micro_batches(plan, enough_micro_batches(plan)), stages);
-  std::int64_t peak = 0;
+std::vector<MemoryPeak> stage_peaks(Model const& model, Plan const& plan) {
+  Plan const filled = with_micro_batches(plan, enough_micro_batches(plan));
+  Program const program = compile_stages(model, filled, stages_that_may_be_fullest(plan));
+  std::vector<MemoryPeak> peaks;
   for (StageProgram const& stage : program.stages)
-    peak = std::max(peak, memory_of(program, stage).peak.use.total());
+    peaks.push_back(memory_of(program, stage).peak);
+  return peaks;
+}
+
+Bytes peak_memory(Model const& model, Plan const& plan) {
+  std::int64_t peak = 0;
+  for (MemoryPeak const& stage : stage_peaks(model, plan))
+    peak = std::max(peak, stage.use.total());
   return Bytes(static_cast<double>(peak));
 }
 
@@ -209,8 +230,7 @@ Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, 
         {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
     return run(folding.program, options.engine, {.keep_entries = false}).step;
   };
-  std::int64_t const m = plan.micro_batches(), few = 2 * static_cast<std::int64_t>(plan.pp) * plan.chunks,
-                     many = 2 * few;
+  std::int64_t const m = plan.micro_batches(), few = 2 * micro_batch_group(plan) * plan.chunks, many = 2 * few;
   if (m > 2 * many) {
     Seconds const first = time_with(few), second = time_with(many), between = time_with((few + many) / 2);
     if (std::abs((between - (first + second) / 2).value()) <= 1e-6 * second.value())

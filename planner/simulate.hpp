@@ -43,6 +43,9 @@ Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, Si
 // those in flight, so it is found with few.
 Bytes peak_memory(Model const& model, Plan const& plan);
 
+// The peaks of the stages that may be the fullest: the first, the second and the last.
+std::vector<MemoryPeak> stage_peaks(Model const& model, Plan const& plan);
+
 Bytes usable_memory(HardwareProfile const& profile);
 Fit fit_of(Bytes peak, Bytes usable, double headroom);
 

@@ -5,6 +5,7 @@
 #include "cluster/collective_parameters.hpp"
 #include "cluster/evidence.hpp"
 #include "cluster/kernel_parameters.hpp"
+#include "cluster/op_costs.hpp"
 #include "units/ids.hpp"
 #include "units/quantity.hpp"
 
@@ -43,19 +44,25 @@ struct Efficiencies {
 // them together as wide as the port; each through its host link.
 enum class ScaleUp : std::uint8_t { switched, full_mesh, pcie };
 
-// Processors, memory and disks of a node, for everything that is offloaded.
+// Processors, memory and disks of a node, for everything that is offloaded. Devices, sockets and drives are spread evenly:
+// device i stands by socket i * sockets / devices.
 struct Host {
   std::string processor;
   int sockets = 0;
-  int cores = 0;                   // of all sockets
-  Bytes memory;                    // of the node
-  BytesPerSecond memory_bandwidth; // of the node, measured by STREAM or the like
-  BytesPerSecond link;             // between one device and the host, per direction
-  int devices_per_link = 1;        // devices that share one such link
-  int drives = 0;                  // local NVMe
-  Bytes drive_capacity;            // of one
-  BytesPerSecond drive_read;       // of one
+  int cores = 0;                       // of all sockets
+  Bytes memory;                        // of the node
+  BytesPerSecond memory_bandwidth;     // of the node, measured by STREAM or the like
+  BytesPerSecond core_bandwidth{10e9}; // what one core moves; prior: half of what a Xeon's core reaches in STREAM
+  BytesPerSecond link;                 // of pinned copies between one device and the host, per direction
+  int devices_per_link = 1;            // devices that share the way to their host: a PCIe switch, a processor
+  BytesPerSecond shared_link;          // of that way, per direction; optional: that of one link
+  bool half_duplex = false;            // both directions share it
+  int systems = 1;                     // computers that the node consists of; drives are shared within one
+  int drives = 0;                      // local NVMe
+  Bytes drive_capacity;                // of one
+  BytesPerSecond drive_read;           // of one
   BytesPerSecond drive_write;
+  Seconds drive_latency{100e-6}; // of one request; prior: data sheets of flash drives, unverified
 };
 
 enum class FabricKind : std::uint8_t { infiniband, roce, efa };
@@ -66,8 +73,15 @@ struct Fabric {
   bool rails = false;          // NIC i of every node of a unit hangs from leaf i; else all NICs of a node from one leaf
   int nodes_per_leaf = 0;      // nodes of a unit: their NICs hang from the same leaf switches; 0: those of all nodes do
   double oversubscription = 1; // of a leaf: bandwidth of the NICs below it over that of its links to spines
-  Seconds leaf_latency;        // NIC to NIC through one leaf switch
-  Seconds spine_latency;       // NIC to NIC through leaf, spine, leaf
+  // What a job over many nodes gets of the NICs' rate, as measured: by nodes that a group spans, ascending; logarithmic in
+  // between, constant beyond. Empty: all of it.
+  struct SpanShare {
+    int nodes = 0;
+    double share = 1;
+  };
+  std::vector<SpanShare> shares;
+  Seconds leaf_latency;  // NIC to NIC through one leaf switch
+  Seconds spine_latency; // NIC to NIC through leaf, spine, leaf
 };
 
 struct Node {
@@ -97,6 +111,7 @@ struct HardwareProfile {
   std::optional<Fabric> fabric;               // none: non-blocking between all NICs
   double device_hour_price = 0;               // US dollars; optional: 0
   std::optional<KernelParameters> kernels;    // none: one efficiency a class of kernels
+  std::optional<OpCosts> ops;                 // measured on the machine itself: goes before all else that it names
   std::vector<Source> sources;                // of every number, in the file's order
 };
 

@@ -1,5 +1,6 @@
 #include "cluster/kernel_parameters.hpp"
 
+#include "cluster/cluster.hpp"
 #include "io/json_reader.hpp"
 #include "units/quantity.hpp"
 
@@ -9,21 +10,6 @@
 #include <cmath>
 
 namespace foreplan {
-
-std::string_view to_string(NumberFormat format) {
-  switch (format) {
-    case NumberFormat::fp32: return "fp32";
-    case NumberFormat::tf32: return "tf32";
-    case NumberFormat::bf16: return "bf16";
-    case NumberFormat::fp8: return "fp8";
-    case NumberFormat::fp8_row: return "fp8_row";
-    case NumberFormat::fp8_block: return "fp8_block";
-    case NumberFormat::mxfp8: return "mxfp8";
-    case NumberFormat::nvfp4: return "nvfp4";
-    case NumberFormat::int8: return "int8";
-  }
-  return "?";
-}
 
 // Priors: notes of the fits over A100 to B200 (GEMM and attention kernels); widths say how far chips differ.
 std::array<KernelParameter, kernel::count> const& kernel_parameters() {
@@ -98,16 +84,88 @@ void read_parameter(JsonReader const& reader, std::size_t index, KernelParameter
 
 } // namespace
 
+kernel::Parameter efficiency_of(NumberFormat format) {
+  switch (format) {
+    case NumberFormat::fp32: return kernel::matrix_fp32;
+    case NumberFormat::tf32:
+    case NumberFormat::bf16: return kernel::matrix_16bit;
+    case NumberFormat::fp8:
+    case NumberFormat::fp8_row: return kernel::matrix_fp8;
+    case NumberFormat::fp8_block:
+    case NumberFormat::mxfp8: return kernel::matrix_block_scaled;
+    case NumberFormat::nvfp4: return kernel::matrix_fp4;
+    case NumberFormat::int8: return kernel::matrix_int8;
+  }
+  return kernel::matrix_16bit;
+}
+
+namespace {
+
+double given_or(FlopsPerSecond given, double otherwise) { return given.value() > 0 ? given.value() : otherwise; }
+
+} // namespace
+
+double peak_rate(Chip const& chip, NumberFormat format) {
+  double const peak = chip.bf16_peak.value();
+  switch (format) {
+    case NumberFormat::fp32: return chip.fp32_peak.value();
+    case NumberFormat::tf32: return given_or(chip.tf32_peak, peak / 2);
+    case NumberFormat::bf16: return peak;
+    case NumberFormat::fp8:
+    case NumberFormat::fp8_row:
+    case NumberFormat::fp8_block:
+    case NumberFormat::mxfp8: return given_or(chip.fp8_peak, 2 * peak);
+    case NumberFormat::nvfp4: return 4 * peak;
+    case NumberFormat::int8: return given_or(chip.int8_peak, 2 * peak);
+  }
+  return peak;
+}
+
+double bytes_of(NumberFormat format) {
+  switch (format) {
+    case NumberFormat::fp32:
+    case NumberFormat::tf32: return 4;
+    case NumberFormat::bf16: return 2;
+    case NumberFormat::nvfp4: return 0.5 + 1.0 / 16;
+    case NumberFormat::mxfp8: return 1 + 1.0 / 32;
+    default: return 1;
+  }
+}
+
+bool can_split(NumberFormat format) {
+  return format != NumberFormat::fp8_block && format != NumberFormat::mxfp8 && format != NumberFormat::nvfp4;
+}
+
+ProductCorrection product_correction(Chip const& chip, KernelParameters const& parameters,
+                                     std::span<ProductResidual const> rows) {
+  constexpr std::array<NumberFormat, ProductCorrection::formats> formats{
+      NumberFormat::bf16, NumberFormat::fp8, NumberFormat::fp8_block, NumberFormat::nvfp4, NumberFormat::int8};
+  std::array<ProductGrowth, ProductCorrection::formats> growth;
+  for (std::size_t i = 0; i < formats.size(); ++i) {
+    double const peak = peak_rate(chip, formats[i]);
+    double const rate = peak * parameters.values[efficiency_of(formats[i])];
+    growth[i] = {.fixed = parameters.values[kernel::fixed],
+                 .memory_rate = chip.memory_bandwidth.value() * parameters.values[kernel::memory_rate],
+                 .rate = rate,
+                 .tile_rate = rate / chip.multiprocessors,
+                 .epilogue = parameters.values[kernel::epilogue] * peak / chip.bf16_peak.value(),
+                 .step = step_latency,
+                 .parts = can_split(formats[i]) ? split_parts : 1.0,
+                 .input_bytes = bytes_of(formats[i])};
+  }
+  return product_correction(rows, growth);
+}
+
 bool is_moved(KernelParameters const& parameters, std::size_t parameter) {
   constexpr double rounding = 1e-3; // of what the file holds
   double const prior = parameters.priors[parameter];
   return parameters.rows[parameter] > 0 || std::abs(parameters.values[parameter] - prior) > rounding * prior;
 }
 
-KernelParameters read_kernel_parameters(JsonReader const& reader, std::vector<Source>& sources) {
-  reader.expect_keys({"clock_under_load", "band", "memory_rate", "fixed", "quantize_fixed", "epilogue", "tile_load",
-                      "matrix_16bit", "matrix_fp8", "matrix_block_scaled", "matrix_fp4", "matrix_int8", "matrix_fp32",
-                      "attention_matrix", "attention_softmax", "attention_overhead"});
+KernelParameters read_kernel_parameters(JsonReader const& reader, Chip const& chip, std::vector<Source>& sources) {
+  reader.expect_keys({"clock_under_load", "band", "residuals", "memory_rate", "fixed", "quantize_fixed", "epilogue",
+                      "tile_load", "matrix_16bit", "matrix_fp8", "matrix_block_scaled", "matrix_fp4", "matrix_int8",
+                      "matrix_fp32", "attention_matrix", "attention_softmax", "attention_overhead"});
   KernelParameters parameters;
   for (std::size_t i = 0; i < kernel::count; ++i)
     read_parameter(reader, i, parameters, sources);
@@ -121,6 +179,9 @@ KernelParameters read_kernel_parameters(JsonReader const& reader, std::vector<So
       if (auto const entry = band->find(kernel_class_names()[i]))
         parameters.band[i] = value_of(*entry, sources).number(0, 10);
   }
+  if (auto const residuals = reader.find("residuals"))
+    parameters.residuals = read_product_residuals(*residuals);
+  parameters.correction = product_correction(chip, parameters, parameters.residuals);
   return parameters;
 }
 

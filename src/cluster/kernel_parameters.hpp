@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cluster/evidence.hpp"
+#include "cluster/product_correction.hpp"
 
 #include <array>
 #include <cstdint>
@@ -14,12 +15,7 @@
 namespace foreplan {
 
 class JsonReader;
-
-// What the inputs of a matrix product are stored in. fp8: one scale a tensor; fp8_row: one a row; fp8_block: one a
-// block of 128; mxfp8: one a block of 32; nvfp4: 4 bits, one scale a block of 16.
-enum class NumberFormat : std::uint8_t { fp32, tf32, bf16, fp8, fp8_row, fp8_block, mxfp8, nvfp4, int8 };
-inline constexpr int number_format_count = 9;
-std::string_view to_string(NumberFormat format);
+struct Chip;
 
 // The parameters by number. Rates are fractions of the data sheet's at the clock that it assumes.
 namespace kernel {
@@ -74,12 +70,29 @@ struct KernelParameters {
   double clock_under_load = 1;           // while dense products run, of the clock that the peak assumes: power limits
   // Of each class: standard deviation of log(measured / predicted) of left-out rows; 0: not known.
   std::array<double, kernel::class_count> band{};
+  std::vector<ProductResidual> residuals; // measured products; may be empty
+  ProductCorrection correction;           // made of them
 };
+
+// Peak of a format in the data sheet, or what follows from the 16-bit one where the sheet is silent: 8 bits run at
+// twice, 4 bits at four times its rate, tf32 at half. nvfp4 is always counted from the 16-bit peak (matrix_fp4).
+double peak_rate(Chip const& chip, NumberFormat format);
+// The parameter by which it is reached.
+kernel::Parameter efficiency_of(NumberFormat format);
+double bytes_of(NumberFormat format); // of an element, its share of the scales included
+// Of the libraries' kernels: a tile's pipeline trails by this many seconds for each step of k (0.40 to 0.52 ns in the fits
+// of A100, H100, H200, B200, GB200); kernels may cut k in parts, but for operands with scales of blocks.
+inline constexpr double step_latency = 0.45e-9;
+inline constexpr int split_parts = 4;
+bool can_split(NumberFormat format);
+
+ProductCorrection product_correction(Chip const& chip, KernelParameters const& parameters,
+                                     std::span<ProductResidual const> rows);
 
 // Whether the fit moved the value from its prior.
 bool is_moved(KernelParameters const& parameters, std::size_t parameter);
 
-// Reads the block; the origins of its numbers are added to `sources`, with those of absent keys as priors.
-KernelParameters read_kernel_parameters(JsonReader const& reader, std::vector<Source>& sources);
+// Reads the block of this chip; the origins of its numbers are added to `sources`, with those of absent keys as priors.
+KernelParameters read_kernel_parameters(JsonReader const& reader, Chip const& chip, std::vector<Source>& sources);
 
 } // namespace foreplan

@@ -3,8 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace foreplan {
+
+double network_share(Cluster const& cluster, int nodes) {
+  if (!cluster.profile.fabric || cluster.profile.fabric->shares.empty())
+    return 1;
+  std::vector<Fabric::SpanShare> const& shares = cluster.profile.fabric->shares;
+  auto const above = std::find_if(shares.begin(), shares.end(),
+                                  [&](auto const& known) { return known.nodes >= nodes; });
+  if (above == shares.end())
+    return shares.back().share;
+  Fabric::SpanShare const below = above == shares.begin() ? Fabric::SpanShare{1, 1} : *std::prev(above);
+  if (nodes <= below.nodes)
+    return below.share;
+  double const along = std::log2(static_cast<double>(nodes) / below.nodes) /
+                       std::log2(static_cast<double>(above->nodes) / below.nodes);
+  return below.share * std::pow(above->share / below.share, along);
+}
 
 int node_of(Cluster const& cluster, Rank device) { return device.value() / cluster.profile.node.devices; }
 
@@ -73,11 +90,22 @@ double exception_speed(Cluster const& cluster, Link link) {
           speed = std::min(speed, exception.scale_up_speed);
         break;
       }
-      case Kind::leaf_out:
-      case Kind::leaf_in: break;
+      default: break;
     }
   }
   return speed;
+}
+
+BytesPerSecond host_rate(Host const& host, Link::Kind kind) {
+  using Kind = Link::Kind;
+  switch (kind) {
+    case Kind::host_shared_out:
+    case Kind::host_shared_in: return host.shared_link.value() > 0 ? host.shared_link : host.link;
+    case Kind::host_memory: return host.memory_bandwidth / host.sockets;
+    case Kind::drive_read: return host.drive_read * (static_cast<double>(host.drives) / host.systems);
+    case Kind::drive_write: return host.drive_write * (static_cast<double>(host.drives) / host.systems);
+    default: return host.link;
+  }
 }
 
 BytesPerSecond line_rate(Cluster const& cluster, Link::Kind kind) {
@@ -95,9 +123,11 @@ BytesPerSecond line_rate(Cluster const& cluster, Link::Kind kind) {
       int const below = fabric.nodes_per_leaf * (fabric.rails ? 1 : node.nics);
       return node.nic * below / fabric.oversubscription;
     }
+    default: return host_rate(*node.host, kind);
   }
-  return node.nic;
 }
+
+bool is_of_host(Link::Kind kind) { return kind >= Link::Kind::host_out; }
 
 bool is_inside_node(Link::Kind kind) {
   return kind == Link::Kind::scale_up_out || kind == Link::Kind::scale_up_in || kind == Link::Kind::mesh;
@@ -105,6 +135,8 @@ bool is_inside_node(Link::Kind kind) {
 
 // What flows reach: the fastest of the measured collectives, where there are some.
 double share_of_line_rate(HardwareProfile const& profile, Link::Kind kind) {
+  if (is_of_host(kind))
+    return 1; // the profile gives what copies reach
   bool const inside = is_inside_node(kind);
   double const given = inside ? profile.efficiency.scale_up : profile.efficiency.network;
   if (!profile.collectives)
@@ -138,6 +170,13 @@ std::string_view to_string(Link::Kind kind) {
     case Link::Kind::mesh: return "mesh";
     case Link::Kind::leaf_out: return "leaf out";
     case Link::Kind::leaf_in: return "leaf in";
+    case Link::Kind::host_out: return "host out";
+    case Link::Kind::host_in: return "host in";
+    case Link::Kind::host_shared_out: return "shared host link out";
+    case Link::Kind::host_shared_in: return "shared host link in";
+    case Link::Kind::host_memory: return "host memory";
+    case Link::Kind::drive_read: return "drives read";
+    case Link::Kind::drive_write: return "drives write";
   }
   return "?";
 }
@@ -147,7 +186,9 @@ std::string describe(Cluster const& cluster, Link link) {
   Node const& node = cluster.profile.node;
   switch (link.kind) {
     case Kind::scale_up_out:
-    case Kind::scale_up_in: return fmt::format("{} of device {}", to_string(link.kind), link.index);
+    case Kind::scale_up_in:
+    case Kind::host_out:
+    case Kind::host_in: return fmt::format("{} of device {}", to_string(link.kind), link.index);
     case Kind::mesh: {
       int const sender = link.index / node.devices;
       return fmt::format("mesh link of device {} to {}", sender,
@@ -158,6 +199,11 @@ std::string describe(Cluster const& cluster, Link link) {
       return fmt::format("{} {} of node {}", to_string(link.kind), link.index % node.nics, link.index / node.nics);
     case Kind::leaf_out: return fmt::format("leaf switch {} to the spines", link.index);
     case Kind::leaf_in: return fmt::format("the spines to leaf switch {}", link.index);
+    case Kind::host_shared_out:
+    case Kind::host_shared_in:
+    case Kind::host_memory:
+    case Kind::drive_read:
+    case Kind::drive_write: return fmt::format("{} {}", to_string(link.kind), link.index);
   }
   return "?";
 }

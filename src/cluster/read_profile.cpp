@@ -84,27 +84,35 @@ Chip read_chip(JsonReader const& reader, std::vector<Source>& sources) {
 }
 
 Host read_host(JsonReader const& reader, std::vector<Source>& sources) {
-  reader.expect_keys({"processor", "sockets", "cores", "memory", "memory_bandwidth", "link", "devices_per_link",
-                      "drives", "drive_capacity", "drive_read", "drive_write"});
+  reader.expect_keys({"processor", "sockets", "cores", "memory", "memory_bandwidth", "core_bandwidth", "link",
+                      "devices_per_link", "shared_link", "half_duplex", "systems", "drives", "drive_capacity",
+                      "drive_read", "drive_write", "drive_latency"});
   Host host;
   host.processor = reader["processor"].text();
   host.sockets = read_count(reader["sockets"], 1 << 10, sources);
   host.cores = read_count(reader["cores"], 1 << 20, sources);
   host.memory = read_positive<Bytes>(reader["memory"], sources);
   host.memory_bandwidth = read_positive<BytesPerSecond>(reader["memory_bandwidth"], sources);
+  read_if_given(reader, "core_bandwidth", host.core_bandwidth, sources);
   host.link = read_positive<BytesPerSecond>(reader["link"], sources);
   read_if_given(reader, "devices_per_link", host.devices_per_link, most_devices, sources);
+  read_if_given(reader, "shared_link", host.shared_link, sources);
+  if (auto const half_duplex = reader.find("half_duplex"))
+    host.half_duplex = half_duplex->boolean();
+  read_if_given(reader, "systems", host.systems, most_devices, sources);
   read_if_given(reader, "drives", host.drives, 1 << 10, sources);
   if (host.drives == 0)
     return host;
   host.drive_capacity = read_positive<Bytes>(reader["drive_capacity"], sources);
   host.drive_read = read_positive<BytesPerSecond>(reader["drive_read"], sources);
   host.drive_write = read_positive<BytesPerSecond>(reader["drive_write"], sources);
+  read_if_given(reader, "drive_latency", host.drive_latency, sources);
   return host;
 }
 
 Fabric read_fabric(JsonReader const& reader, std::vector<Source>& sources) {
-  reader.expect_keys({"kind", "rails", "nodes_per_leaf", "oversubscription", "leaf_latency", "spine_latency"});
+  reader.expect_keys(
+      {"kind", "rails", "nodes_per_leaf", "oversubscription", "shares", "leaf_latency", "spine_latency"});
   Fabric fabric;
   fabric.kind = reader["kind"].choice<FabricKind>(
       {{"infiniband", FabricKind::infiniband}, {"roce", FabricKind::roce}, {"efa", FabricKind::efa}});
@@ -113,6 +121,14 @@ Fabric read_fabric(JsonReader const& reader, std::vector<Source>& sources) {
   fabric.oversubscription = value_of(reader["oversubscription"], sources).number(1, 1000);
   if (fabric.oversubscription > 1 && fabric.nodes_per_leaf == 0)
     reader["oversubscription"]["value"].fail("needs nodes_per_leaf: what it is that shares the links to the spines");
+  if (auto const shares = reader.find("shares"))
+    for (JsonReader const& entry : shares->elements()) {
+      entry.expect_keys({"nodes", "share"});
+      fabric.shares.push_back(
+          {static_cast<int>(entry["nodes"].integer(2, 1 << 20)), value_of(entry["share"], sources).number(1e-3, 1)});
+      if (fabric.shares.size() > 1 && fabric.shares.back().nodes <= fabric.shares[fabric.shares.size() - 2].nodes)
+        entry["nodes"].fail("must be above that of the entry before");
+    }
   read_if_given(reader, "leaf_latency", fabric.leaf_latency, sources);
   read_if_given(reader, "spine_latency", fabric.spine_latency, sources);
   return fabric;
@@ -159,7 +175,8 @@ HardwareProfile read_profile(std::string const& path) {
 
 HardwareProfile read_profile(JsonReader const& reader) {
   reader.expect_keys(
-      {"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives"});
+      {"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives",
+       "ops"});
   HardwareProfile profile;
   std::vector<Source>& sources = profile.sources;
   profile.name = reader["name"].text();
@@ -170,7 +187,9 @@ HardwareProfile read_profile(JsonReader const& reader) {
   read_if_given(reader, "device_hour_price", profile.device_hour_price, 1e6, sources);
   profile.efficiency = read_efficiencies(reader["efficiency"], sources);
   if (auto const kernels = reader.find("kernels"))
-    profile.kernels = read_kernel_parameters(*kernels, sources);
+    profile.kernels = read_kernel_parameters(*kernels, profile.chip, sources);
+  if (auto const ops = reader.find("ops"))
+    profile.ops = read_op_costs(*ops, sources);
 
   JsonReader overheads = reader["overheads"];
   overheads.expect_keys({"kernel_fixed", "issue", "collective_base", "collective_multiprocessors", "reserved"});

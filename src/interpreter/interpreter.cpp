@@ -4,6 +4,7 @@
 #include "program/token_layout.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -180,9 +181,15 @@ void Interpreter<Scalar>::release(RankState& rank, BoundInstance const& instance
 
 // ------------------------------------------------------------------------------------------------------------- results
 
+namespace {
+
+int stage_of_head(Plan const& plan) { return stage_of_part(plan, plan.pp * plan.chunks - 1).value(); }
+
+} // namespace
+
 template <class Scalar>
 double Interpreter<Scalar>::loss() const {
-  RankState const& rank = rank_state({.pp = program_.plan.pp - 1});
+  RankState const& rank = rank_state({.pp = stage_of_head(program_.plan)});
   return static_cast<double>(rank.memory[static_cast<std::size_t>(rank.storage->persistent[loss_buffer])]);
 }
 
@@ -246,7 +253,7 @@ double Interpreter<Scalar>::replica_difference() const {
           auto const value = static_cast<std::size_t>(master.master.on(at) + i);
           result = larger_or_nan(result, std::abs(static_cast<double>(rank.memory[parameter] - rank.memory[value])));
         }
-      if (at.pp == program_.plan.pp - 1) {
+      if (at.pp == stage_of_head(program_.plan)) {
         auto const address = static_cast<std::size_t>(rank.storage->persistent[loss_buffer]);
         result = larger_or_nan(result, std::abs(static_cast<double>(rank.memory[address]) - loss()));
       }

@@ -36,7 +36,7 @@ public:
     return foreplan::adversarial_orders(program_, stages_, count);
   }
 
-  // The mean loss over the global batch of the last step, as the first rank of the last stage holds it.
+  // The mean loss over the global batch of the last step, as the first rank of the stage with the head holds it.
   [[nodiscard]] double loss() const;
   // The global norm of the gradients before clipping, as the optimizer saw it.
   [[nodiscard]] double gradient_norm() const { return gradient_norm_; }

@@ -257,6 +257,8 @@ void linear_weight_gradient(Op const& op, Views<Scalar> reads, Views<Scalar> wri
   auto const x = by_token(reads[0]);
   auto const dy = by_token(reads[1]);
   auto dweight = weight_matrix(op, writes[0]);
+  if (!is_read_too(op, op.writes[0]))
+    dweight.setZero();
   if (op.transposed)
     dweight.noalias() += dy.transpose() * x;
   else
@@ -838,6 +840,7 @@ void run_kernel(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelC
     case OpKind::gelu_backward: return gelu_backward(reads, writes);
     case OpKind::swiglu_forward: return swiglu_forward(reads, writes);
     case OpKind::swiglu_backward: return swiglu_backward(reads, writes);
+    case OpKind::accumulate:
     case OpKind::add: flat(writes[0]) = flat(reads[0]) + flat(reads[1]); return;
     case OpKind::bias_add: return bias_add(reads, writes);
     case OpKind::bias_gradient: return bias_gradient(reads, writes);

@@ -20,9 +20,21 @@ std::string_view to_string(Schedule schedule) {
     case Schedule::gpipe: return "gpipe";
     case Schedule::one_f_one_b: return "1f1b";
     case Schedule::interleaved: return "interleaved";
+    case Schedule::zb_h1: return "zb-h1";
+    case Schedule::zb_h2: return "zb-h2";
+    case Schedule::zb_v: return "zb-v";
+    case Schedule::v_half: return "v-half";
+    case Schedule::v_min: return "v-min";
+    case Schedule::dualpipe_v: return "dualpipe-v";
   }
   return "?";
 }
+
+bool splits_backward(Schedule schedule) { return schedule >= Schedule::zb_h1; }
+
+bool is_v_shaped(Schedule schedule) { return schedule >= Schedule::zb_v; }
+
+bool has_chunks(Schedule schedule) { return schedule == Schedule::interleaved || is_v_shaped(schedule); }
 
 std::string_view to_string(Recompute recompute) {
   switch (recompute) {
@@ -57,6 +69,10 @@ std::string_view to_string(ContextParallel type) {
   return "?";
 }
 
+std::string_view to_string(LayerPlacement placement) {
+  return placement == LayerPlacement::even ? "even" : "cost_share";
+}
+
 std::string describe(Plan const& plan) {
   std::string text = fmt::format("tp {}, pp {}, dp {}", plan.tp, plan.pp, plan.dp);
   if (plan.cp > 1)
@@ -68,8 +84,8 @@ std::string describe(Plan const& plan) {
   if (plan.domino_slices > 1)
     text += fmt::format(", Domino {}", plan.domino_slices);
   text += fmt::format(", zero {}, micro-batch {}", plan.zero_stage, plan.micro_batch);
-  if (plan.schedule == Schedule::gpipe)
-    text += ", gpipe";
+  if (plan.schedule != Schedule::one_f_one_b && plan.schedule != Schedule::interleaved)
+    text += fmt::format(", {}", to_string(plan.schedule));
   if (plan.recompute != Recompute::none) {
     text += fmt::format(", {} recompute", to_string(plan.recompute));
     if (plan.recompute_layers >= 0)

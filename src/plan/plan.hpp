@@ -3,14 +3,29 @@
 
 #include "model/model.hpp"
 #include "units/ids.hpp"
+#include "units/quantity.hpp"
 
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace foreplan {
 
-enum class Schedule { gpipe, one_f_one_b, interleaved };
+enum class Schedule {
+  gpipe,
+  one_f_one_b,
+  interleaved,
+  // The rest split the backward into input gradients (B) and weight gradients (W).
+  zb_h1,
+  zb_h2,
+  // Two chunks a stage in the shape of a V: stage i holds the i-th and the i-th last part of the model.
+  zb_v,
+  v_half,
+  v_min,
+  dualpipe_v
+};
+inline constexpr int schedule_count = 9;
 enum class Recompute { none, selective, full };
 enum class DType : std::uint8_t { bf16, fp16, fp32, int32, uint8 };
 inline constexpr int dtype_count = 5;
@@ -26,12 +41,31 @@ enum class P2p {
   overlapped
 }; // the next slot waits for a send at once, or only before its buffer is reused
 
+// Which blocks a stage holds.
+//   even        as many each; embedding and head count as one layer each where only then it divides (Megatron)
+//   cost_share  a stage is closed when its parameters in products reach its share of the model's, the head's included;
+//               the head stands on the last stage (nanotron)
+enum class LayerPlacement { even, cost_share };
+
+// Mechanisms of a trainer that are not of the strategy: resolved from a framework profile (plan/framework.hpp).
+struct Execution {
+  Seconds issue;                  // host time to issue one op; 0: the hardware profile's
+  bool fused_accumulation = true; // products of weight gradients add into the gradients; else a kernel of its own does
+  bool async_tensor_parallel = true; // sums of input gradients over tp run under the weight gradient's product
+  LayerPlacement layer_placement = LayerPlacement::even;
+  bool eager = false; // element-wise work by PyTorch's own kernels: a pass, and often a copy, for each function
+  bool portable_attention = false; // fused attention without the instructions of newer chips (FlashAttention-2)
+  friend bool operator==(Execution const&, Execution const&) = default;
+};
+
 struct Plan {
   int tp = 1;
   int pp = 1;
   int cp = 1;
   int dp = 1;
-  int chunks = 1; // v: model chunks per stage; > 1 needs Schedule::interleaved
+  int chunks = 1;            // v: model chunks per stage; > 1 needs an interleaved or V-shaped schedule
+  int micro_batch_group = 0; // interleaved: micro-batches that run one chunk in a row; 0: pp
+  std::vector<int> layout{}; // blocks of each of the pp * chunks parts, in the model's order; empty: spread evenly
   bool sequence_parallel = false;
   int zero_stage = 0; // 0 or 1
   int zero_group = 0; // data-parallel ranks that share out the model states, the others hold copies (HSDP); 0: all
@@ -54,6 +88,7 @@ struct Plan {
   P2p p2p = P2p::synchronous;
   ContextParallel cp_type = ContextParallel::all_gather;
   int domino_slices = 1; // q: row slices of a micro-batch, whose tensor-parallel communication hides under each other
+  Execution execution;
 
   [[nodiscard]] int world_size() const { return tp * cp * pp * dp; }
   [[nodiscard]] int replicas() const { return zero_group > 0 ? dp / zero_group : 1; }
@@ -67,11 +102,15 @@ struct Plan {
 std::int64_t size_of(DType dtype); // bytes of one element
 
 std::string_view to_string(Schedule schedule);
+bool splits_backward(Schedule schedule);
+bool is_v_shaped(Schedule schedule);
+bool has_chunks(Schedule schedule); // more than one a stage
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(DType dtype);
 std::string_view to_string(Attention attention);
 std::string_view to_string(P2p p2p);
 std::string_view to_string(ContextParallel type);
+std::string_view to_string(LayerPlacement placement);
 
 // "tp 8, pp 4, dp 2, ..." in one line, for tables and errors.
 std::string describe(Plan const& plan);

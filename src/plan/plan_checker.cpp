@@ -45,6 +45,12 @@ std::vector<std::int64_t> divisors(std::int64_t number) {
   return result;
 }
 
+std::vector<std::int64_t> divisors_from(std::int64_t number, std::int64_t least) {
+  std::vector<std::int64_t> result = divisors(number);
+  std::erase_if(result, [&](std::int64_t divisor) { return divisor < least; });
+  return result;
+}
+
 // The multiples of `unit` on both sides of `value`, from 1 * unit on.
 std::vector<std::int64_t> multiples_around(std::int64_t unit, std::int64_t value) {
   std::int64_t const below = value / unit * unit;
@@ -189,6 +195,25 @@ void check_context_parallel(Model const& model, Plan const& plan, Findings& find
          nearest_of(divisors(kv_heads), plan.cp));
 }
 
+// --------------------------------------------------------------------------------------------------------------- Domino
+
+void check_domino(Plan const& plan, Findings& findings) {
+  if (plan.domino_slices == 1)
+    return;
+  if (plan.tp == 1)
+    find(findings, "Domino needs tp", "Domino hides tensor-parallel communication: it needs tp > 1");
+  if (plan.sequence_parallel)
+    find(findings, "Domino without sequence parallelism",
+         "Domino cuts the rows that sequence parallelism shares out: one of the two");
+  if (plan.cp > 1)
+    find(findings, "Domino without context parallelism", "Domino with context parallelism is not there yet");
+  if (plan.micro_batch % plan.domino_slices != 0)
+    find(
+        findings, "domino_slices divides micro_batch",
+        fmt::format("a micro-batch of {} sequences cannot be cut into {} slices", plan.micro_batch, plan.domino_slices),
+        nearest_of(divisors(plan.micro_batch), plan.domino_slices));
+}
+
 // ------------------------------------------------------------------------------------------------------------- pipeline
 
 bool every_chunk_has_a_layer(Model const& model, Plan const& plan) {
@@ -234,35 +259,99 @@ std::vector<std::int64_t> even_chunks(Model const& model, int pp) {
   return valid;
 }
 
-void check_schedule(Model const& model, Plan const& plan, Findings& findings) {
-  if (plan.schedule != Schedule::interleaved) {
-    if (plan.chunks > 1)
-      find(findings, "chunks need the interleaved schedule",
-           fmt::format("{} chunks a stage need the interleaved schedule; {} runs one", plan.chunks,
-                       to_string(plan.schedule)),
-           {1});
+void check_layout(Model const& model, Plan const& plan, Findings& findings) {
+  if (plan.layout.empty())
     return;
-  }
-  if (plan.chunks == 1)
+  std::int64_t const parts = static_cast<std::int64_t>(plan.pp) * plan.chunks;
+  if (std::ssize(plan.layout) != parts)
+    return find(
+        findings, "layout names every part",
+        fmt::format("a layout of {} parts for pp {} * {} chunks = {}", plan.layout.size(), plan.pp, plan.chunks, parts),
+        {parts});
+  std::int64_t sum = 0;
+  for (int blocks : plan.layout)
+    sum += blocks;
+  if (sum != model.layers)
+    find(findings, "layout places every block",
+         fmt::format("a layout of {} blocks for a model of {}", sum, model.layers), {model.layers});
+  for (std::size_t part = 0; part < plan.layout.size(); ++part)
+    if (plan.layout[part] < 0 || (plan.layout[part] == 0 && part > 0 && part + 1 < plan.layout.size()))
+      return find(
+          findings, "every part has a layer",
+          fmt::format("part {} of the layout has {} blocks; only the first and the last part, with embedding and "
+                      "head, can do without",
+                      part, plan.layout[part]),
+          {1});
+}
+
+void check_chunks(Plan const& plan, Findings& findings) {
+  if (!has_chunks(plan.schedule) && plan.chunks > 1)
+    find(findings, "chunks need the interleaved schedule",
+         fmt::format("{} chunks a stage need the interleaved schedule; {} runs one", plan.chunks,
+                     to_string(plan.schedule)),
+         {1});
+  if (plan.schedule == Schedule::interleaved && plan.chunks == 1)
     find(findings, "interleaved needs chunks",
          "the interleaved schedule needs more than one chunk a stage; with one it is 1f1b", {2});
+  if (is_v_shaped(plan.schedule) && plan.chunks != 2)
+    find(findings, "a V has two chunks",
+         fmt::format("{} runs two chunks a stage, down the pipeline and back; not {}", to_string(plan.schedule),
+                     plan.chunks),
+         {2});
+}
+
+void check_schedule(Model const& model, Plan const& plan, Findings& findings) {
+  check_chunks(plan, findings);
+  if (!has_chunks(plan.schedule) && !splits_backward(plan.schedule))
+    return;
+  std::string_view const name = to_string(plan.schedule);
   if (plan.pp == 1)
-    find(findings, "interleaved needs pp",
-         "the interleaved schedule passes micro-batches round the stages: it needs pp > 1", {2});
-  if (plan.chunks > 1 && plan.pp > 1 && static_cast<std::int64_t>(plan.pp) * plan.chunks <= model.layers + 2 &&
+    find(findings, fmt::format("{} needs pp", name),
+         fmt::format("the {} schedule passes micro-batches round the stages: it needs pp > 1", name), {2});
+  if (plan.schedule == Schedule::interleaved && plan.layout.empty() && plan.chunks > 1 && plan.pp > 1 &&
+      static_cast<std::int64_t>(plan.pp) * plan.chunks <= model.layers + 2 &&
       !chunks_are_even(model, plan.pp, plan.chunks))
     find(findings, "interleaved chunks are even",
          fmt::format("{} blocks on pp {} are not cut evenly by {} chunks a stage, as the interleaved schedule asks",
                      model.layers, plan.pp, plan.chunks),
          nearest_of(even_chunks(model, plan.pp), plan.chunks));
   if (plan.p2p == P2p::synchronous)
-    find(findings, "interleaved overlaps p2p",
-         "the interleaved schedule needs overlapped p2p: with synchronous transfers all stages send at once, each "
-         "waiting "
-         "for the next to receive");
+    find(findings, fmt::format("{} overlaps p2p", name),
+         fmt::format("the {} schedule needs overlapped p2p: with synchronous transfers all stages send at once, each "
+                     "waiting for the next to receive",
+                     name));
 }
 
 // ---------------------------------------------------------------------------------------------------------------- batch
+
+// Megatron-Core's rules (schedules.py): groups of at least pp, and none left over that is smaller.
+void check_micro_batch_group(Plan const& plan, Findings& findings) {
+  std::int64_t const m = plan.micro_batches(), unit = plan.micro_batch * plan.dp;
+  if (plan.schedule != Schedule::interleaved) {
+    if (plan.micro_batch_group != 0)
+      find(findings, "micro_batch_group needs the interleaved schedule",
+           fmt::format("a micro-batch group of {} needs the interleaved schedule", plan.micro_batch_group), {0});
+    return;
+  }
+  if (plan.micro_batch_group == 0) {
+    if (m % plan.pp != 0)
+      find(findings, "interleaved: pp divides micro-batches",
+           fmt::format(
+               "the interleaved schedule takes micro-batches in groups of pp {}: {} (global batch {}) are no multiple",
+               plan.pp, m, plan.global_batch),
+           multiples_around(unit * plan.pp, plan.global_batch));
+    return;
+  }
+  std::int64_t const g = plan.micro_batch_group;
+  if (g < plan.pp || g > m)
+    return find(findings, "micro_batch_group is from pp to micro-batches",
+                fmt::format("a micro-batch group of {} is not from pp {} to {} micro-batches", g, plan.pp, m),
+                nearest_of({0, plan.pp, m}, g));
+  if (m % g != 0 && m % g < plan.pp)
+    find(findings, "micro_batch_group leaves no small group",
+         fmt::format("{} micro-batches in groups of {} leave {}, fewer than pp {}", m, g, m % g, plan.pp),
+         nearest_of(divisors_from(m, plan.pp), g));
+}
 
 void check_batch(Plan const& plan, Findings& findings) {
   std::int64_t const unit = plan.micro_batch * plan.dp;
@@ -277,12 +366,12 @@ void check_batch(Plan const& plan, Findings& findings) {
     find(findings, "micro-batches",
          fmt::format("{} micro-batches a step: at most {} can be planned for", plan.micro_batches(),
                      most_micro_batches));
-  if (plan.schedule == Schedule::interleaved && plan.micro_batches() % plan.pp != 0)
-    find(findings, "interleaved: pp divides micro-batches",
-         fmt::format(
-             "the interleaved schedule takes micro-batches in groups of pp {}: {} (global batch {}) are no multiple",
-             plan.pp, plan.micro_batches(), plan.global_batch),
-         multiples_around(unit * plan.pp, plan.global_batch));
+  check_micro_batch_group(plan, findings);
+  if (plan.schedule == Schedule::dualpipe_v && plan.micro_batches() < 2LL * plan.pp)
+    find(findings, "dualpipe-v fills the pipeline",
+         fmt::format("dualpipe-v needs at least 2 pp = {} micro-batches, not {} (global batch {})", 2 * plan.pp,
+                     plan.micro_batches(), plan.global_batch),
+         {unit * 2 * plan.pp});
 }
 
 void check_positions(Model const& model, Plan const& plan, Findings& findings) {
@@ -348,6 +437,10 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   check_tensor_parallel(model, plan, findings);
   check_sequence_parallel(model, plan, findings);
   check_context_parallel(model, plan, findings);
+  check_domino(plan, findings);
+  check_layout(model, plan, findings);
+  if (!findings.empty())
+    return findings;
   check_layers(model, plan, findings);
   check_schedule(model, plan, findings);
   check_batch(plan, findings);

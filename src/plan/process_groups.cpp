@@ -88,6 +88,20 @@ std::vector<Rank> group_of(Plan const& plan, Rank rank, AxisSet axes) {
   return members;
 }
 
+int part_of(Plan const& plan, Stage stage, Chunk chunk) {
+  if (is_v_shaped(plan.schedule) && chunk == Chunk(1))
+    return 2 * plan.pp - 1 - stage.value();
+  return chunk.value() * plan.pp + stage.value();
+}
+
+Stage stage_of_part(Plan const& plan, int part) {
+  if (is_v_shaped(plan.schedule) && part >= plan.pp)
+    return Stage(2 * plan.pp - 1 - part);
+  return Stage(part % plan.pp);
+}
+
+bool ends_share_stage(Plan const& plan) { return plan.pp == 1 || is_v_shaped(plan.schedule); }
+
 namespace {
 
 // Blocks in each of `parts` consecutive chunks.
@@ -100,15 +114,38 @@ int blocks_in(int blocks, int parts, int part) {
   return blocks / parts + (part >= 1 && part <= remainder ? 1 : 0);
 }
 
+// Blocks before the given part: a part closes with the first block at which the cost reaches its share (nanotron,
+// models/base.py: build_model; the cost of models/llama.py: get_block_compute_costs, which takes kv_heads for heads).
+int blocks_before(Model const& model, int parts, int part) {
+  double const block = static_cast<double>(model.hidden) *
+                       static_cast<double>(4 * model.heads * model.head_size +
+                                           (is_gated(model.activation) ? 3 : 2) * model.ffn);
+  double const head = static_cast<double>(model.vocabulary * model.hidden);
+  double const share = (block * model.layers + head) / parts;
+  if (part == parts)
+    return model.layers;
+  int blocks = 0;
+  for (int closed = 0; closed < part && blocks < model.layers; ++blocks)
+    if ((blocks + 1) * block >= share * (closed + 1))
+      ++closed;
+  return blocks;
+}
+
 } // namespace
 
 LayerRange layers_of(Model const& model, Plan const& plan, Stage stage, Chunk chunk) {
   int const parts = plan.pp * plan.chunks;
-  int const part = chunk.value() * plan.pp + stage.value();
+  int const part = part_of(plan, stage, chunk);
+  bool const by_cost = plan.layout.empty() && plan.execution.layer_placement == LayerPlacement::cost_share;
+  auto const blocks = [&](int of) {
+    if (by_cost)
+      return blocks_before(model, parts, of + 1) - blocks_before(model, parts, of);
+    return plan.layout.empty() ? blocks_in(model.layers, parts, of) : plan.layout[static_cast<std::size_t>(of)];
+  };
   int first = 1;
   for (int earlier = 0; earlier < part; ++earlier)
-    first += blocks_in(model.layers, parts, earlier);
-  int last = first + blocks_in(model.layers, parts, part);
+    first += blocks(earlier);
+  int last = first + blocks(part);
   if (part == 0)
     first = 0;
   if (part == parts - 1)

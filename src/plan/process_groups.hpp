@@ -91,8 +91,14 @@ Rank rank_at(Plan const& plan, Coordinate coordinate);
 // Members of the group of `rank` along `axes`, ascending; the position of a rank in it is its index in the group.
 std::vector<Rank> group_of(Plan const& plan, Rank rank, AxisSet axes);
 
+// Stages and chunks cut the model into pp * chunks consecutive parts. Chunk c of stage s is part c * pp + s; with a V-shaped
+// schedule the second chunk comes back: part 2 pp - 1 - s.
+int part_of(Plan const& plan, Stage stage, Chunk chunk);
+Stage stage_of_part(Plan const& plan, int part);
+bool ends_share_stage(Plan const& plan); // embedding and head
+
 // Layers [first, last) of the model (0 embedding, 1..L blocks, L+1 head) that chunk c of stage s holds.
-// Blocks are spread evenly; when they do not divide, embedding and head count as one layer each if that divides, and
+// As the plan's layout says; without one, blocks are spread evenly; when they do not divide, embedding and head count as one layer each if that divides, and
 // else the first chunks after the embedding's take one more.
 struct LayerRange {
   int first = 0;

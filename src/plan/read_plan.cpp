@@ -1,6 +1,7 @@
 #include "plan/read_plan.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <limits>
 
@@ -35,6 +36,33 @@ void read_choice(JsonReader const& reader, std::string_view key,
     field = value->choice<T>(choices);
 }
 
+Execution read_execution(JsonReader const& reader) {
+  reader.expect_keys(
+      {"issue", "fused_accumulation", "async_tensor_parallel", "layer_placement", "eager", "portable_attention"});
+  Execution execution;
+  auto read_switch = [&](std::string_view key, bool& field) {
+    if (auto const value = reader.find(key))
+      field = value->boolean();
+  };
+  if (auto const value = reader.find("issue"))
+    execution.issue = value->quantity<Seconds>();
+  read_switch("fused_accumulation", execution.fused_accumulation);
+  read_switch("async_tensor_parallel", execution.async_tensor_parallel);
+  read_switch("eager", execution.eager);
+  read_switch("portable_attention", execution.portable_attention);
+  read_choice<LayerPlacement>(reader, "layer_placement",
+                              {{"even", LayerPlacement::even}, {"cost_share", LayerPlacement::cost_share}},
+                              execution.layer_placement);
+  return execution;
+}
+
+std::string execution_json(Execution const& execution) {
+  return fmt::format("{{\"issue\": \"{} us\", \"fused_accumulation\": {}, \"async_tensor_parallel\": {}, "
+                     "\"layer_placement\": \"{}\", \"eager\": {}, \"portable_attention\": {}}}",
+                     execution.issue.value() * 1e6, execution.fused_accumulation, execution.async_tensor_parallel,
+                     to_string(execution.layer_placement), execution.eager, execution.portable_attention);
+}
+
 } // namespace
 
 Plan read_plan(std::string const& path) { return read_plan(JsonReader::read_file(path, "foreplan plan 1")); }
@@ -47,6 +75,8 @@ Plan read_plan(JsonReader const& reader) {
                       "cp_type",
                       "domino_slices",
                       "chunks",
+                      "micro_batch_group",
+                      "layout",
                       "sequence_parallel",
                       "zero_stage",
                       "schedule",
@@ -62,7 +92,8 @@ Plan read_plan(JsonReader const& reader) {
                       "bucket_elements",
                       "gradient_clip",
                       "attention",
-                      "p2p"});
+                      "p2p",
+                      "execution"});
   Plan plan;
   read_integer(reader, "tp", 1, most_ranks, plan.tp);
   read_integer(reader, "pp", 1, most_ranks, plan.pp);
@@ -78,10 +109,21 @@ Plan read_plan(JsonReader const& reader) {
   if (auto const value = reader.find("sequence_parallel"))
     plan.sequence_parallel = value->boolean();
   read_integer(reader, "zero_stage", 0, 3, plan.zero_stage);
-  read_choice<Schedule>(
-      reader, "schedule",
-      {{"gpipe", Schedule::gpipe}, {"1f1b", Schedule::one_f_one_b}, {"interleaved", Schedule::interleaved}},
-      plan.schedule);
+  read_integer(reader, "micro_batch_group", 0, most_ranks, plan.micro_batch_group);
+  if (auto const value = reader.find("layout"))
+    for (JsonReader const& part : value->elements())
+      plan.layout.push_back(static_cast<int>(part.integer(0, most_ranks)));
+  read_choice<Schedule>(reader, "schedule",
+                        {{"gpipe", Schedule::gpipe},
+                         {"1f1b", Schedule::one_f_one_b},
+                         {"interleaved", Schedule::interleaved},
+                         {"zb-h1", Schedule::zb_h1},
+                         {"zb-h2", Schedule::zb_h2},
+                         {"zb-v", Schedule::zb_v},
+                         {"v-half", Schedule::v_half},
+                         {"v-min", Schedule::v_min},
+                         {"dualpipe-v", Schedule::dualpipe_v}},
+                        plan.schedule);
   read_choice<Recompute>(reader, "recompute",
                          {{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}},
                          plan.recompute);
@@ -100,6 +142,8 @@ Plan read_plan(JsonReader const& reader) {
   read_choice<Attention>(reader, "attention", {{"fused", Attention::fused}, {"unfused", Attention::unfused}},
                          plan.attention);
   read_choice<P2p>(reader, "p2p", {{"synchronous", P2p::synchronous}, {"overlapped", P2p::overlapped}}, plan.p2p);
+  if (auto const value = reader.find("execution"))
+    plan.execution = read_execution(*value);
   return plan;
 }
 
@@ -120,6 +164,10 @@ std::string plan_json(Plan const& plan) {
   if (plan.domino_slices > 1)
     number("domino_slices", plan.domino_slices);
   number("chunks", plan.chunks);
+  if (plan.micro_batch_group > 0)
+    number("micro_batch_group", plan.micro_batch_group);
+  if (!plan.layout.empty())
+    add("layout", fmt::format("[{}]", fmt::join(plan.layout, ", ")));
   number("sequence_parallel", plan.sequence_parallel);
   number("zero_stage", plan.zero_stage);
   word("schedule", to_string(plan.schedule));
@@ -136,6 +184,8 @@ std::string plan_json(Plan const& plan) {
   number("gradient_clip", plan.gradient_clip);
   word("attention", to_string(plan.attention));
   word("p2p", to_string(plan.p2p));
+  if (plan.execution != Execution{})
+    add("execution", execution_json(plan.execution));
   return text + "\n}\n";
 }
 

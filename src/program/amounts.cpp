@@ -115,6 +115,15 @@ Amount amount_of(Op const& op, Operands const& operands) {
   return {Flops(flops(op, operands)), Bytes(moved)};
 }
 
+DType working_dtype(Operands const& operands) {
+  DType result = DType::fp32;
+  for (std::vector<Tensor const*> const* tensors : {&operands.reads, &operands.writes})
+    for (Tensor const* tensor : *tensors)
+      if (tensor->dtype == DType::bf16 || tensor->dtype == DType::fp16)
+        result = tensor->dtype;
+  return result;
+}
+
 Bytes wire_bytes(Op const& op, Operands const& operands, int members) {
   double const others = static_cast<double>(members - 1) / members;
   switch (op.kind) {

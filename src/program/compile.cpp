@@ -18,24 +18,20 @@ struct LayerPass {
   void (*run)(LayerProgram& layer, Plan const& plan, Recompute recompute_this);
 };
 
-// In this order: what is cut, then the collectives that the cuts ask for, then what is run again (collectives included).
+// In this order: what is cut, then the collectives that the cuts ask for, then what is run again (collectives included),
+// then what is put off.
 constexpr LayerPass layer_passes[] = {
     {"tensor_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { tensor_parallel(layer, plan); }},
     {"sequence_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { sequence_parallel(layer, plan); }},
     {"context_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { context_parallel(layer, plan); }},
+    {"domino", [](LayerProgram& layer, Plan const& plan, Recompute) { domino(layer, plan); }},
     {"insert_collectives", [](LayerProgram& layer, Plan const& plan, Recompute) { insert_collectives(layer, plan); }},
+    {"separate_accumulation",
+     [](LayerProgram& layer, Plan const& plan, Recompute) { separate_accumulation(layer, plan); }},
     {"recompute", [](LayerProgram& layer, Plan const& plan, Recompute what) { recompute(layer, plan, what); }},
+    {"split_backward", [](LayerProgram& layer, Plan const& plan, Recompute) { split_backward(layer, plan); }},
     {"synchronize_layer", [](LayerProgram& layer, Plan const&, Recompute) { synchronize(layer); }},
 };
-
-void schedule(Program const& program, StageProgram& stage) {
-  Plan const& plan = program.plan;
-  switch (plan.schedule) {
-    case Schedule::gpipe: return pipeline(program, stage, gpipe(plan, stage.stage));
-    case Schedule::one_f_one_b: return pipeline(program, stage, one_f_one_b(plan, stage.stage));
-    case Schedule::interleaved: return pipeline(program, stage, interleaved(plan, stage.stage));
-  }
-}
 
 struct StepPass {
   char const* name;
@@ -43,11 +39,18 @@ struct StepPass {
 };
 
 constexpr StepPass step_passes[] = {
-    {"schedule", schedule},
     {"flat_parameters", flat_parameters}, // from here on every parameter has its place in a bucket
     {"zero", zero},
     {"optimizer", optimizer},
     {"synchronize", synchronize}, // from here on no op is added or moved
+};
+
+// The first step pass: it needs the whole pipeline's schedule.
+struct SchedulePass {
+  static constexpr char const* name = "schedule";
+  static void run(Program const& program, StageProgram& stage, std::vector<PlacedWork> const& order) {
+    pipeline(program, stage, order);
+  }
 };
 
 // Runs passes: all but those skipped, each timed.
@@ -126,8 +129,10 @@ Program compile_with(Model const& model, Plan const& plan, std::vector<int> cons
       layer_program(block_layer(model, plan), plan, plan.recompute, runner),
       layer_program(head_layer(model, plan), plan, Recompute::none, runner),
   };
+  std::vector<std::vector<PlacedWork>> const orders = place_transfers(plan, schedule(plan));
   for (int s : stages) {
     StageProgram stage = empty_stage(program, Stage(s));
+    runner.run(SchedulePass{}, program, stage, orders[static_cast<std::size_t>(s)]);
     for (StepPass const& pass : step_passes)
       runner.run(pass, program, stage);
     program.stages.push_back(std::move(stage));
@@ -152,6 +157,7 @@ std::vector<std::string> compile_passes() {
   std::vector<std::string> names;
   for (LayerPass const& pass : layer_passes)
     names.emplace_back(pass.name);
+  names.emplace_back(SchedulePass::name);
   for (StepPass const& pass : step_passes)
     names.emplace_back(pass.name);
   return names;

@@ -148,14 +148,4 @@ Buffer buffer_of(Program const& program, StageProgram const& stage, BufferKey co
   return {};
 }
 
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
-  std::vector<Rank> members = group_of(plan, rank, group.axes);
-  if (group.pipeline_ends)
-    std::erase_if(members, [&](Rank member) {
-      int const stage = coordinate_of(plan, member).pp;
-      return stage != 0 && stage != plan.pp - 1;
-    });
-  return members;
-}
-
 } // namespace foreplan

@@ -52,8 +52,4 @@ Tensor const& tensor_of(StageProgram const& stage, Instance const& instance, Ten
 // Bytes and category of the buffer behind a key, and whether it is persistent.
 Buffer buffer_of(Program const& program, StageProgram const& stage, BufferKey const& key);
 
-// The ranks that run a collective of this group together with `rank`, ascending. A rank that has no part in it (a middle
-// stage, in a group of the pipeline's ends) is not among them.
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group);
-
 } // namespace foreplan

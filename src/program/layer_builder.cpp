@@ -42,6 +42,16 @@ TensorId LayerBuilder::ids(std::string name, BufferRef::Scope scope, std::int64_
   return add(std::move(tensor));
 }
 
+TensorId LayerBuilder::copy(TensorId id, Part part, std::string const& what) {
+  Tensor const of = program_[id];
+  TensorId const made = local(what, of.shape, of.dtype, {of.split_dimension, of.residual}, of.category);
+  if (part == Part::forward)
+    forward(OpKind::cast, what, {id}, {made});
+  else
+    input_gradient(OpKind::cast, what, {id}, {made});
+  return made;
+}
+
 TensorId LayerBuilder::loss() {
   Tensor tensor{.name = "loss", .buffer = {BufferRef::Scope::stage, loss_buffer}, .shape = {1}, .dtype = DType::fp32};
   tensor.placement = placed({}, data_axes, partial_sum);
@@ -54,7 +64,7 @@ ParameterTensors LayerBuilder::parameter(std::string const& name, std::vector<st
   Parameter parameter{
       .name = name, .shape = shape, .full_shape = shape, .placement = {}, .gradient_placement = {}, .tied = tied};
   // Along pp every stage holds its own parameters; a tied matrix is held by both ends, each with its part of the sum.
-  bool const on_both_ends = tied && plan_.pp > 1;
+  bool const on_both_ends = tied && !ends_share_stage(plan_);
   parameter.placement[Axis::pp] = on_both_ends ? replicated : sharded(0);
   parameter.gradient_placement[Axis::pp] = on_both_ends ? partial_sum : sharded(0);
   parameter.gradient_placement = placed(parameter.gradient_placement, data_axes, partial_sum);

@@ -32,6 +32,8 @@ public:
   // A tensor of this layer with one row (dimension 0) per token or sequence.
   TensorId local(std::string name, std::vector<std::int64_t> shape, DType dtype, Cut cut,
                  Category category = Category::activations);
+  // What another kernel makes of a tensor without changing its values here: a pass that reads it and writes as much.
+  TensorId copy(TensorId id, Part part, std::string const& what);
   // A boundary of the layer: its input, output or their gradients.
   TensorId boundary(std::string name, BufferRef::Scope scope, std::vector<std::int64_t> shape);
   TensorId ids(std::string name, BufferRef::Scope scope, std::int64_t tokens);

@@ -128,7 +128,9 @@ AttentionCore attention_forward(LayerBuilder& layer, Model const& model, Plan co
   AttentionCore core{.qkv = qkv, .o = o, .lse = {}, .probabilities = {}, .dropped = {}, .mask = {}};
   if (plan.attention == Attention::fused) {
     core.lse = layer.local("log-sum-exp", {plan.tokens(), model.heads}, DType::fp32, LayerBuilder::along(1));
-    layer.forward(OpKind::attention_forward, "attention", {qkv}, {o, core.lse}).core_attention = true;
+    Op& attention = layer.forward(OpKind::attention_forward, "attention", {qkv}, {o, core.lse});
+    attention.core_attention = true;
+    attention.portable = plan.execution.portable_attention;
     return core;
   }
   std::vector<std::int64_t> const shape{plan.micro_batch, model.heads, plan.sequence_length, plan.sequence_length};
@@ -153,7 +155,8 @@ AttentionCore attention_forward(LayerBuilder& layer, Model const& model, Plan co
 void attention_backward(LayerBuilder& layer, Model const& model, Plan const& plan, AttentionCore const& core,
                         TensorId d_o, TensorId dqkv) {
   if (plan.attention == Attention::fused) {
-    layer.input_gradient(OpKind::attention_backward, "attention backward", {core.qkv, core.o, core.lse, d_o}, {dqkv});
+    layer.input_gradient(OpKind::attention_backward, "attention backward", {core.qkv, core.o, core.lse, d_o}, {dqkv})
+        .portable = plan.execution.portable_attention;
     return;
   }
   std::vector<std::int64_t> const shape{plan.micro_batch, model.heads, plan.sequence_length, plan.sequence_length};
@@ -217,6 +220,7 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
                      f = model.ffn;
   DType const dtype = plan.parameter_dtype;
   bool const gated = is_gated(model.activation);
+  bool const eager = plan.execution.eager;
   Cut const residual = LayerBuilder::residual;
   auto bias = [&](bool exists, std::string const& name, std::vector<std::int64_t> shape, int split) {
     return exists ? std::optional(layer.parameter(name, std::move(shape), split)) : std::nullopt;
@@ -255,14 +259,24 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
 
   norm_forward(layer, norm1, "norm 1", x, n1);
   linear_forward(layer, qkv_linear, "qkv", n1, qkv);
+  // Eager trainers bring queries, keys and values into the layout of attention: split and made contiguous, keys and values
+  // joined and permuted (nanotron, models/llama.py: CausalSelfAttention.forward), and the output back.
+  TensorId const laid_out = eager ? layer.copy(layer.copy(qkv, Part::forward, "qkv contiguous"), Part::forward,
+                                               "keys and values joined")
+                                  : qkv;
   if (model.positions == Positions::rotary)
-    layer.forward(OpKind::rope_forward, "rope", {qkv}, {qkv});
-  AttentionCore const core = attention_forward(layer, model, plan, qkv, o);
-  linear_forward(layer, out_linear, "out", o, projected);
+    layer.forward(OpKind::rope_forward, "rope", {laid_out}, {laid_out});
+  AttentionCore const core = attention_forward(layer, model, plan, laid_out, o);
+  TensorId const o_read = eager ? layer.copy(o, Part::forward, "attention output contiguous") : o;
+  linear_forward(layer, out_linear, "out", o_read, projected);
   join_forward(layer, model, plan, attention_join, "out", projected, x, x2);
   norm_forward(layer, norm2, "norm 2", x2, n2);
   linear_forward(layer, first, gated ? "gate-up" : "fc1", n2, wide);
   layer.forward(gated ? OpKind::swiglu_forward : OpKind::gelu_forward, gated ? "swiglu" : "gelu", {wide}, {activated});
+  // silu by a kernel of its own, whose output the product with `up` keeps.
+  std::optional<TensorId> silu;
+  if (eager && gated)
+    silu = layer.copy(activated, Part::forward, "silu");
   linear_forward(layer, second, gated ? "down" : "fc2", activated, narrow);
   join_forward(layer, model, plan, mlp_join, gated ? "down" : "fc2", narrow, x2, y);
 
@@ -279,17 +293,29 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
 
   TensorId const dnarrow = join_backward(layer, model, plan, mlp_join, gated ? "down" : "fc2", dy);
   linear_backward(layer, second, gated ? "down" : "fc2", activated, dnarrow, dactivated);
+  if (silu) {
+    layer.copy(*silu, Part::input_gradient, "d up");
+    layer.copy(dactivated, Part::input_gradient, "d silu");
+  }
   layer.input_gradient(gated ? OpKind::swiglu_backward : OpKind::gelu_backward,
                        gated ? "swiglu backward" : "gelu backward", {wide, dactivated}, {dwide});
-  linear_backward(layer, first, gated ? "gate-up" : "fc1", n2, dwide, dn2);
-  norm_backward(layer, norm2, "norm 2", dn2, x2, dy, dx2);
+  TensorId const dwide_read = silu ? layer.copy(dwide, Part::input_gradient, "d gate and d up joined") : dwide;
+  linear_backward(layer, first, gated ? "gate-up" : "fc1", n2, dwide_read, dn2);
+  // autograd adds the gradient of the residual by a kernel of its own
+  TensorId const dn2_read = eager ? layer.copy(dn2, Part::input_gradient, "add d residual 2") : dn2;
+  norm_backward(layer, norm2, "norm 2", dn2_read, x2, dy, dx2);
   TensorId const dprojected = join_backward(layer, model, plan, attention_join, "out", dx2);
-  linear_backward(layer, out_linear, "out", o, dprojected, d_o);
-  attention_backward(layer, model, plan, core, d_o, dqkv);
+  linear_backward(layer, out_linear, "out", o_read, dprojected, d_o);
+  TensorId const d_o_read = eager ? layer.copy(d_o, Part::input_gradient, "d attention output contiguous") : d_o;
+  attention_backward(layer, model, plan, core, d_o_read, dqkv);
   if (model.positions == Positions::rotary)
     layer.input_gradient(OpKind::rope_backward, "rope backward", {dqkv}, {dqkv});
-  linear_backward(layer, qkv_linear, "qkv", n1, dqkv, dn1);
-  norm_backward(layer, norm1, "norm 1", dn1, x, dx2, dx);
+  TensorId const dqkv_read = eager ? layer.copy(layer.copy(dqkv, Part::input_gradient, "d keys and d values split"),
+                                                Part::input_gradient, "d qkv joined")
+                                   : dqkv;
+  linear_backward(layer, qkv_linear, "qkv", n1, dqkv_read, dn1);
+  TensorId const dn1_read = eager ? layer.copy(dn1, Part::input_gradient, "add d residual 1") : dn1;
+  norm_backward(layer, norm1, "norm 1", dn1_read, x, dx2, dx);
   return layer.take();
 }
 
@@ -315,12 +341,23 @@ LayerProgram head_layer(Model const& model, Plan const& plan) {
   layer.forward(OpKind::linear_forward, "head", {n, weight.value}, {logits}).transposed = true;
   layer.forward(OpKind::cast, "logits to fp32", {logits}, {logits32});
   layer.forward(OpKind::loss_maximum, "loss maximum", {logits32}, {maximum});
-  layer.forward(OpKind::loss_sums, "loss sums", {logits32, labels, maximum}, {sums});
+  // Eager trainers subtract the maximum, take exponentials and divide by their sum, each into a tensor of its own
+  // (nanotron, parallel/tensor_parallel/functional.py: _ShardedCrossEntropy).
+  TensorId summed = logits32;
+  std::optional<TensorId> probabilities;
+  if (plan.execution.eager) {
+    summed = layer.copy(logits32, Part::forward, "logits - maximum");
+    TensorId const exponentials = layer.copy(summed, Part::forward, "exponentials");
+    probabilities = layer.copy(exponentials, Part::forward, "probabilities");
+  }
+  layer.forward(OpKind::loss_sums, "loss sums", {summed, labels, maximum}, {sums});
   double const scale = 1.0 / static_cast<double>(plan.global_batch * plan.sequence_length);
   layer.forward(OpKind::loss_forward, "loss", {sums, loss}, {loss}).scale = scale;
 
   TensorId const dlogits = layer.local("d logits", {T, V}, dtype, by_vocabulary, Category::logits);
   TensorId const dn = layer.local("d final norm", {T, h}, dtype, LayerBuilder::residual);
+  if (probabilities)
+    layer.copy(*probabilities, Part::input_gradient, "d probabilities");
   layer.input_gradient(OpKind::loss_backward, "loss backward", {logits32, labels, maximum, sums}, {logits32}).scale =
       scale;
   layer.input_gradient(OpKind::cast, "d logits to bf16", {logits32}, {dlogits});

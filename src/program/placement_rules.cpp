@@ -242,6 +242,7 @@ Result rule(Op const& op, Operands const& o, Placements const& reads, Axis axis)
     case OpKind::linear_forward: return linear_forward(op, o, reads, axis);
     case OpKind::linear_input_gradient: return linear_input_gradient(op, o, reads, axis);
     case OpKind::linear_weight_gradient: return linear_weight_gradient(op, o, reads, axis);
+    case OpKind::accumulate: return reads[0] == reads[1] ? Result(Placements{reads[1]}) : std::nullopt;
     case OpKind::bias_add:
       return reads[1] == replicated && reads[0] == reads[2] ? per_token(reads[0], reads[1], writes) : std::nullopt;
     case OpKind::attention_forward:

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace foreplan {
 
 Placement placed(Placement placement, AxisSet axes, AxisPlacement along) {
@@ -106,6 +108,10 @@ std::vector<Op>& ops_of(LayerProgram& layer, SlotKind kind) {
   return const_cast<std::vector<Op>&>(ops_of(static_cast<LayerProgram const&>(layer), kind));
 }
 
+bool is_read_too(Op const& op, TensorId written) {
+  return std::find(op.reads.begin(), op.reads.end(), written) != op.reads.end();
+}
+
 bool is_collective(OpKind kind) {
   switch (kind) {
     case OpKind::all_reduce:
@@ -134,6 +140,7 @@ std::string_view to_string(OpKind kind) {
     case OpKind::linear_forward: return "linear_forward";
     case OpKind::linear_input_gradient: return "linear_input_gradient";
     case OpKind::linear_weight_gradient: return "linear_weight_gradient";
+    case OpKind::accumulate: return "accumulate";
     case OpKind::rope_forward: return "rope_forward";
     case OpKind::rope_backward: return "rope_backward";
     case OpKind::attention_forward: return "attention_forward";

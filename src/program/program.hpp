@@ -160,7 +160,8 @@ enum class OpKind : std::uint8_t {
   norm_backward,              // dy, x, weight, [dresidual], rw dweight, [rw dbias] -> dx, dweight, [dbias]
   linear_forward,             // x, weight, [bias] -> y
   linear_input_gradient,      // dy, weight -> dx
-  linear_weight_gradient,     // x, dy, rw dweight, [rw dbias] -> dweight, [dbias]
+  linear_weight_gradient,     // x, dy, [rw dweight], [rw dbias] -> dweight, [dbias] (not read: written afresh)
+  accumulate,                 // x, rw sum -> sum
   rope_forward,               // rw qkv -> qkv
   rope_backward,              // rw dqkv -> dqkv
   attention_forward,          // qkv, [kv] -> o, lse
@@ -238,6 +239,8 @@ struct Op {
   double scale = 1;                 // loss: 1 / tokens of the step; softmax: 1 / sqrt(d); norm_squared: 1 / ranks that
                                     // hold the same tensor
   bool transposed = false;          // linear_*: the weight is stored (out, in), not (in, out)
+  int launches = 1;                 // kernels that the host issues for it
+  bool portable = false;            // fused attention: without the instructions of newer chips
   bool core_attention = false;      // dropped and rebuilt by selective recompute
   Group group;                      // collectives
   Channel channel;                  // send, receive
@@ -252,8 +255,9 @@ struct Op {
 };
 inline constexpr OpId entry{-1};
 
-bool is_collective(OpKind kind);    // what a group does together
-bool is_communication(OpKind kind); // collectives, send and receive
+bool is_read_too(Op const& op, TensorId written); // "rw"
+bool is_collective(OpKind kind);                  // what a group does together
+bool is_communication(OpKind kind);               // collectives, send and receive
 std::string_view to_string(OpKind kind);
 
 // ------------------------------------------------------------------------------------------------------ layer programs

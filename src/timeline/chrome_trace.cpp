@@ -160,10 +160,10 @@ void write_kernels(Writer& writer, TraceRank const& rank, Groups& groups, std::i
 void write_chrome_trace(std::ostream& out, TraceJob const& job, std::vector<TraceRank> const& ranks) {
   int const first = ranks.empty() ? 0 : ranks.front().rank.value();
   out << fmt::format(R"({{"schemaVersion": 1, "deviceProperties": [{{"id": {}, "name": "{}"}}],
- "distributedInfo": {{"backend": "nccl", "rank": {}, "world_size": {}}},
- "displayTimeUnit": "ms", "baseTimeNanoseconds": 0, "traceName": "foreplan: a prediction, no measurement",
+ "distributedInfo": {{"backend": "{}", "rank": {}, "world_size": {}}},
+ "displayTimeUnit": "ms", "baseTimeNanoseconds": 0, "traceName": "{}",
  "traceEvents": [)",
-                     first, escaped(job.device), first, job.world_size);
+                     first, escaped(job.device), job.backend, first, job.world_size, escaped(job.name));
   Writer writer(out);
   Groups groups;
   std::int64_t correlation = 0;

@@ -44,6 +44,8 @@ struct TraceJob {
   std::string device; // "H100 SXM 80 GB"
   int world_size = 1;
   double step = 0; // seconds
+  std::string backend = "nccl";
+  std::string name = "foreplan: a prediction, no measurement";
 };
 
 // One file for all the ranks given. HolisticTraceAnalysis wants a file a rank: give one.

@@ -27,6 +27,8 @@ bool is_aligned(DType dtype, std::int64_t a, std::int64_t b) {
   return a * size_of(dtype) % access == 0 && b * size_of(dtype) % access == 0;
 }
 
+} // namespace
+
 GemmShape linear_shape(Op const& op, Operands const& o) {
   DType const dtype = o.reads[0]->dtype;
   GemmShape shape{.format = format_of(dtype), .output_bytes = static_cast<std::int8_t>(size_of(o.writes[0]->dtype))};
@@ -35,7 +37,7 @@ GemmShape linear_shape(Op const& op, Operands const& o) {
     shape.m = columns(o.reads[1]);
     shape.n = columns(o.reads[0]);
     shape.k = tokens;
-    shape.accumulate = true;
+    shape.accumulate = is_read_too(op, op.writes[0]);
     shape.aligned = is_aligned(dtype, shape.m, shape.n);
     return shape;
   }
@@ -45,6 +47,8 @@ GemmShape linear_shape(Op const& op, Operands const& o) {
   shape.aligned = is_aligned(dtype, shape.n, shape.k);
   return shape;
 }
+
+namespace {
 
 // Unfused attention: one product a head and sequence. `scores` is [sequences, heads, s, s], `size` the head's.
 GemmShape batched_shape(Tensor const* scores, std::int64_t m, std::int64_t n, std::int64_t k, std::int64_t size) {
@@ -83,12 +87,17 @@ double product_seconds(KernelMachine const& machine, Op const& op, Operands cons
 AttentionShape attention_shape(Op const& op, Operands const& o) {
   std::vector<std::int64_t> const& qkv = o.reads[0]->shape;
   std::int64_t const size = qkv.back();
-  return {.sequences = qkv[0] / op.sequence_length,
-          .length = op.sequence_length,
+  std::int64_t const shard = op.sequence_length / op.context_shards;
+  bool const has_keys = o.reads.size() > (op.kind == OpKind::attention_forward ? 1U : 4U); // tensors of their own
+  std::int64_t const queries = has_keys ? shard : op.sequence_length;
+  return {.sequences = qkv[0] / queries,
+          .length = queries,
+          .keys = op.hop < 0 ? op.sequence_length : shard,
           .heads = qkv[1] * (qkv[2] - 2),
           .kv_heads = qkv[1],
           .key_size = size,
-          .value_size = size};
+          .value_size = size,
+          .portable = op.portable};
 }
 
 struct Duration {
@@ -132,7 +141,14 @@ Demand kernel_demand(Op const& op, Operands const& operands, HardwareProfile con
   Amount const amount = amount_of(op, operands);
   Seconds busy = amount.bytes / (profile.chip.memory_bandwidth * profile.efficiency.memory_bound) +
                  profile.kernel_fixed;
-  if (profile.kernels) {
+  OpCost const* const measured = profile.ops
+                                     ? find(*profile.ops, to_string(op.kind), to_string(working_dtype(operands)))
+                                     : nullptr;
+  if (measured != nullptr) {
+    busy = Seconds(measured->seconds(amount.flops.value(), amount.bytes.value())) + profile.kernel_fixed;
+    demand.band = measured->band;
+    demand.evidence = profile.ops->evidence;
+  } else if (profile.kernels) {
     Duration const duration = fitted_duration(profile, op, operands, busy.value());
     busy = Seconds(duration.seconds);
     demand.band = profile.kernels->band[duration.kind];
@@ -141,9 +157,10 @@ Demand kernel_demand(Op const& op, Operands const& operands, HardwareProfile con
     busy = std::max(busy, amount.flops / product_rate(op, operands, profile) + profile.kernel_fixed);
   }
   Seconds const alone = busy / device_speed;
-  demand.issue = demand.lead = profile.issue;
+  demand.issue = demand.lead = profile.issue * op.launches;
   demand.device = ComputeDemand{alone};
-  demand.memory_bandwidth_share = amount.bytes / alone / profile.chip.memory_bandwidth;
+  double const share = amount.bytes / alone / profile.chip.memory_bandwidth;
+  demand.memory_bandwidth_share = measured != nullptr ? std::min(1.0, share) : share; // caches can be faster
   return demand;
 }
 

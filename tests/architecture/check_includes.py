@@ -22,7 +22,7 @@ ALLOWED = {
     "report": PROGRAM | {"cluster", "timing", "timeline", "interpreter"},
     "interop": {"model", "cluster", "plan", "report"},
     "planner": {"src"},
-    "validate": {"src"},
+    "validate": {"src", "planner"},
     "cli": {"src", "planner", "validate"},
     "bench": {"src", "planner", "validate", "tests"},
     "tests": {"src", "planner", "validate", "cli"},
@@ -33,7 +33,7 @@ SRC = ["units", "io", "model", "cluster", "plan", "program", "interpreter", "tim
 PACKAGES = {
     r"simgrid/": r"src/engine/simgrid_.*",
     r"Eigen/": r"src/interpreter/.*|validate/.*|tests/.*",
-    r"nlohmann/": r"src/(io|report|interop)/.*|cli/.*|tests/.*",
+    r"nlohmann/": r"src/(io|report|interop)/.*|validate/devices/.*|cli/.*|tests/.*",
     r"cxxopts": r"(cli|bench)/.*",
     r"catch2/": r"tests/(catch\.hpp|main\.cpp)",
     r"mpi\.h": r"planner/mpi.*|validate/devices/.*|tests/device/.*",

@@ -45,10 +45,20 @@ void schedules(Plan plan, std::vector<Plan>& result) {
     plan.schedule = schedule;
     result.push_back(plan);
   }
+  for (Schedule schedule : {Schedule::zb_h1, Schedule::zb_h2}) {
+    plan.schedule = schedule;
+    result.push_back(plan);
+  }
+  plan.chunks = 2;
+  for (Schedule schedule : {Schedule::zb_v, Schedule::v_half, Schedule::v_min, Schedule::dualpipe_v}) {
+    plan.schedule = schedule;
+    if (plan.pp * plan.chunks <= 8) // no deeper models than that
+      result.push_back(plan);
+  }
   plan.schedule = Schedule::interleaved;
   for (int chunks : {2, 3}) {
     plan.chunks = chunks;
-    if (plan.pp * chunks <= 8) // no deeper models than that
+    if (plan.pp * chunks <= 8)
       result.push_back(plan);
   }
 }
@@ -98,9 +108,8 @@ void draw_rest(std::mt19937& random, EquivalenceCase& test) {
 std::vector<std::string> settings_of(EquivalenceCase const& test) {
   Plan const& plan = test.plan;
   Model const& model = test.model;
-  std::string const schedule = plan.schedule == Schedule::gpipe         ? "gpipe"
-                               : plan.schedule == Schedule::one_f_one_b ? "1f1b"
-                                                                        : "interleaved " + std::to_string(plan.chunks);
+  std::string const schedule = std::string(to_string(plan.schedule)) +
+                               (plan.schedule == Schedule::interleaved ? " " + std::to_string(plan.chunks) : "");
   std::string const recompute = plan.recompute == Recompute::none        ? "recompute none"
                                 : plan.recompute == Recompute::selective ? "recompute selective"
                                                                          : "recompute full";
@@ -188,6 +197,16 @@ std::vector<Plan> context_parallel_degrees() {
 std::vector<EquivalenceCase> context_parallel_cases(int draws) {
   return drawn_cases(times(times(times(context_parallel_degrees(), sequence_parallelism), zero_stages), recomputes),
                      draws);
+}
+
+std::vector<EquivalenceCase> domino_cases(int draws) {
+  std::vector<Plan> plans;
+  for (int slices : {2, 4})
+    for (Plan plan : degrees()) {
+      plan.domino_slices = slices;
+      plans.push_back(plan);
+    }
+  return drawn_cases(times(times(times(plans, schedules), zero_stages), recomputes), draws);
 }
 
 std::vector<EquivalenceCase> equivalence_cases(int draws) {

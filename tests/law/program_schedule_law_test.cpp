@@ -87,6 +87,45 @@ TEST_CASE("interleaved: min(m v, 2 (p - 1 - i) + (v - 1) p + 1) chunks in flight
       }
 }
 
+// Groups of g micro-batches: warm-up 2 (p - 1 - i) + (v - 1) g. Values of the notes (algorithms.md 11).
+TEST_CASE("interleaved in groups of g: min(m v, 2 (p - 1 - i) + (v - 1) g + 1) chunks in flight on stage i") {
+  for (auto const& [m, g] : {std::pair{10, 5}, std::pair{12, 6}, std::pair{14, 5}}) {
+    Plan plan = plan_of(Schedule::interleaved, 4, 2, m);
+    plan.micro_batch_group = g;
+    Program const program = compile(model_of(8), plan);
+    for (int i = 0; i < 4; ++i)
+      CHECK(most_in_flight(program, Stage(i)) == 2 * (3 - i) + g + 1);
+  }
+}
+
+// Counted until W. ZB-H1: p - i not yet through B, as 1F1B, and i that wait for W. ZB-H2: 2 (p - i) - 1 and 2 i.
+TEST_CASE("zb-h1: min(p, m), zb-h2: min(2 p - 1, m) micro-batches in flight on every stage") {
+  for (int pp : {2, 3, 4})
+    for (std::int64_t m : {1, 2, 4, 8, 12}) {
+      Program const h1 = compile(model_of(6), plan_of(Schedule::zb_h1, pp, 1, m));
+      Program const h2 = compile(model_of(6), plan_of(Schedule::zb_h2, pp, 1, m));
+      for (int i = 0; i < pp; ++i) {
+        CHECK(most_in_flight(h1, Stage(i)) == std::min<std::int64_t>(pp, m));
+        CHECK(most_in_flight(h2, Stage(i)) == std::min<std::int64_t>(2 * pp - 1, m));
+      }
+    }
+}
+
+// Counted until W, in chunks: p micro-batches, (p + 2) / 2, (p + 4) / 3; DualPipeV: p parts + 1 = 2 pp + 1.
+TEST_CASE("V-shaped: chunks in flight") {
+  for (int pp : {2, 3, 4, 6}) {
+    Model const model = model_of(2 * pp);
+    std::int64_t const m = 4 * pp;
+    for (int i = 0; i < pp; ++i) {
+      INFO("pp " << pp << ", stage " << i);
+      CHECK(most_in_flight(compile(model, plan_of(Schedule::zb_v, pp, 2, m)), Stage(i)) == 2 * pp);
+      CHECK(most_in_flight(compile(model, plan_of(Schedule::v_half, pp, 2, m)), Stage(i)) == 2 * ((pp + 2) / 2));
+      CHECK(most_in_flight(compile(model, plan_of(Schedule::v_min, pp, 2, m)), Stage(i)) == 2 * ((pp + 4) / 3));
+      CHECK(most_in_flight(compile(model, plan_of(Schedule::dualpipe_v, pp, 2, m)), Stage(i)) == 2 * pp + 1);
+    }
+  }
+}
+
 // A boundary of one micro-batch is s b h elements of two bytes; with sequence parallelism each of the t ranks sends its
 // tokens. A stage sends m activations a chunk, but for the model's last chunk, and as many gradients, but for its first.
 TEST_CASE("between stages: 2 s b h / t bytes a boundary and micro-batch each way") {

@@ -50,6 +50,14 @@ Plan interleaved(Plan plan, int chunks) {
   return plan;
 }
 
+// Schedules that split the backward.
+Plan split(Plan plan, Schedule schedule) {
+  plan.schedule = schedule;
+  plan.chunks = is_v_shaped(schedule) ? 2 : 1;
+  plan.p2p = P2p::overlapped;
+  return plan;
+}
+
 template <class Change>
 Plan with(Plan plan, Change change) {
   change(plan);
@@ -134,6 +142,38 @@ std::vector<ProofCase> proof_cases() {
               sequence_parallel(plan);
               plan.recompute = Recompute::full;
               plan.recompute_layers = 1;
+            })},
+      {"gpt, pp 3 zb-h1, dp 2 zero 1", small_gpt(4),
+       with(split(base(1, 3, 2), Schedule::zb_h1), [](Plan& plan) { plan.zero_stage = 1; })},
+      {"llama, pp 2 zb-h2, tp 2 sp, full recompute of the first block", small_llama(4),
+       with(split(base(2, 2, 1), Schedule::zb_h2),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.recompute = Recompute::full;
+              plan.recompute_layers = 1;
+            })},
+      {"gpt, pp 3 zb-v, tp 2, bf16 gradients", small_gpt(6),
+       with(split(base(2, 3, 1), Schedule::zb_v), [](Plan& plan) { plan.gradient_dtype = DType::bf16; })},
+      {"llama, pp 2 v-half, dp 2 zero 1, unfused, selective recompute", small_llama(4),
+       with(split(base(1, 2, 2), Schedule::v_half),
+            [&](Plan& plan) {
+              unfused(plan);
+              plan.zero_stage = 1;
+              plan.recompute = Recompute::selective;
+            })},
+      {"gpt, pp 4 v-min, tp 2 sp", small_gpt(6), with(split(base(2, 4, 1), Schedule::v_min), sequence_parallel)},
+      {"gpt, pp 2 dualpipe-v, tp 2 sp, dp 2 zero 1, full recompute", small_gpt(4),
+       with(split(base(2, 2, 2), Schedule::dualpipe_v),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.zero_stage = 1;
+              plan.recompute = Recompute::full;
+            })},
+      {"llama, pp 2 interleaved 2 in groups of 4, layout 1 2 1 0", small_llama(4),
+       with(interleaved(base(1, 2, 1), 2),
+            [](Plan& plan) {
+              plan.micro_batch_group = 4;
+              plan.layout = {1, 2, 1, 0};
             })},
   };
 }

@@ -28,19 +28,24 @@ double preparation_seconds(KernelMachine const& machine, AttentionShape const& s
   return 2 * machine.quantize_fixed + bytes * elements / machine.memory_rate;
 }
 
+double cast_seconds(KernelMachine const& machine, GemmShape const& shape, bool prepares) {
+  return prepares ? quantize_seconds(machine, shape.format, static_cast<double>(shape.m) * static_cast<double>(shape.k))
+                  : 0;
+}
+
 // `clock`: of the row's machine, relative to the chip's.
+double product_seconds(KernelMachine const& machine, double clock, GemmShape const& shape) {
+  if (clock == 1)
+    return gemm_seconds(machine, shape);
+  KernelMachine slower = machine;
+  double const rate = machine.rate[static_cast<std::size_t>(shape.format)] * machine.clock;
+  slower.clock *= burst_clock(clock, flops_of(shape) / rate);
+  return gemm_seconds(slower, shape);
+}
+
 double seconds_on(KernelMachine const& machine, double clock, MeasuredKernel const& row) {
-  if (auto const* gemm = std::get_if<GemmShape>(&row.shape)) {
-    double const rate = machine.rate[static_cast<std::size_t>(gemm->format)] * machine.clock;
-    double const cast = row.prepares ? quantize_seconds(machine, gemm->format,
-                                                        static_cast<double>(gemm->m) * static_cast<double>(gemm->k))
-                                     : 0;
-    if (clock == 1)
-      return gemm_seconds(machine, *gemm) + cast;
-    KernelMachine slower = machine;
-    slower.clock *= burst_clock(clock, flops_of(*gemm) / rate);
-    return gemm_seconds(slower, *gemm) + cast;
-  }
+  if (auto const* gemm = std::get_if<GemmShape>(&row.shape))
+    return product_seconds(machine, clock, *gemm) + cast_seconds(machine, *gemm, row.prepares);
   if (auto const* attention = std::get_if<AttentionShape>(&row.shape)) {
     double const core = row.backward ? attention_backward_seconds(machine, *attention)
                                      : attention_forward_seconds(machine, *attention);
@@ -80,6 +85,25 @@ std::vector<FitParameter> fit_parameters(KnownChip const& chip, std::size_t cloc
       parameters[i].prior = chip.matrix_prior;
   parameters.resize(parameters.size() + clocks, clock_prior);
   return parameters;
+}
+
+void add_residuals(KernelFit& fit, std::vector<MeasuredKernel const*> const& rows) {
+  KernelMachine const machine = kernel_machine(fit.chip, fit.parameters);
+  for (MeasuredKernel const* row : rows) {
+    auto const* shape = std::get_if<GemmShape>(&row->shape);
+    if (shape == nullptr || shape->groups > 1 || correction_table(shape->format) < 0)
+      continue;
+    double const modelled = product_seconds(machine, clock_of(fit.clocks, row->machine), *shape);
+    double const measured = std::max(row->seconds - cast_seconds(machine, *shape, row->prepares), 0.1 * modelled);
+    constexpr double most = 0.3; // what a residual of a profile may be
+    fit.residuals.push_back({.format = shape->format,
+                             .accumulate = shape->accumulate,
+                             .m = static_cast<double>(shape->m),
+                             .n = static_cast<double>(shape->n),
+                             .k = static_cast<double>(shape->k),
+                             .log_ratio = std::clamp(std::log(measured / modelled), -most, most)});
+    fit.residual_machines.push_back(row->machine);
+  }
 }
 
 } // namespace
@@ -125,11 +149,30 @@ KernelFit fit_kernels(KnownChip const& chip, std::vector<MeasuredKernel const*> 
   std::copy_n(fitted.result.values.begin(), kernel::count, fitted.parameters.values.begin());
   for (std::size_t i = 0; i < fitted.clocks.size(); ++i)
     fitted.clocks[i].clock = fitted.result.values[kernel::count + i];
+  add_residuals(fitted, used);
   return fitted;
 }
 
-double predicted_seconds(KernelFit const& fit, MeasuredKernel const& row) {
-  return seconds_on(kernel_machine(fit.chip, fit.parameters), clock_of(fit.clocks, row.machine), row);
+std::vector<ProductResidual> residuals_for(KernelFit const& fit, std::string const& machine) {
+  constexpr double of_others = 0.1;
+  std::vector<ProductResidual> residuals = fit.residuals;
+  for (std::size_t i = 0; i < residuals.size(); ++i)
+    if (!machine.empty() && fit.residual_machines[i] != machine)
+      residuals[i].weight *= of_others;
+  return residuals;
+}
+
+std::vector<double> predicted_seconds(KernelFit const& fit, std::vector<MeasuredKernel const*> const& rows) {
+  std::map<std::string, KernelParameters> of_machine;
+  std::vector<double> seconds;
+  for (MeasuredKernel const* row : rows) {
+    auto [found, is_new] = of_machine.try_emplace(row->machine, fit.parameters);
+    KernelParameters& parameters = found->second;
+    if (is_new)
+      parameters.correction = product_correction(fit.chip, parameters, residuals_for(fit, row->machine));
+    seconds.push_back(seconds_on(kernel_machine(fit.chip, parameters), clock_of(fit.clocks, row->machine), *row));
+  }
+  return seconds;
 }
 
 KernelAccuracy leave_families_out(KnownChip const& chip, std::vector<MeasuredKernel const*> const& rows,
@@ -144,12 +187,14 @@ KernelAccuracy leave_families_out(KnownChip const& chip, std::vector<MeasuredKer
   std::vector<std::string> const families(names.begin(), names.end());
 
   auto judge = [&](std::string const& family) {
-    std::vector<MeasuredKernel const*> others;
+    std::vector<MeasuredKernel const*> others, left_out;
     std::ranges::copy_if(rows, std::back_inserter(others), [&](auto const* row) { return row->family != family; });
+    std::ranges::copy_if(judged, std::back_inserter(left_out), [&](auto const* row) { return row->family == family; });
     KernelFit const fold = fit_kernels(chip, others, &accuracy.fit);
-    for (std::size_t i = 0; i < judged.size(); ++i)
+    std::vector<double> const seconds = predicted_seconds(fold, left_out);
+    for (std::size_t i = 0, k = 0; i < judged.size(); ++i)
       if (judged[i]->family == family)
-        accuracy.log_ratios[i] = std::log(predicted_seconds(fold, *judged[i]) / judged[i]->seconds);
+        accuracy.log_ratios[i] = std::log(seconds[k++] / judged[i]->seconds);
   };
   std::atomic<std::size_t> next{0}; // folds are independent: any thread may take any
   auto work = [&] {

@@ -22,6 +22,8 @@ struct KernelFit {
   std::vector<MachineClock> clocks;
   std::vector<FitParameter> priors; // kernel::count parameters, then the clocks
   FitResult result;
+  std::vector<ProductResidual> residuals;     // log(measured / modelled) of the rows that are one product each
+  std::vector<std::string> residual_machines; // whose each is
 };
 
 // Rows of one chip, those of no use or of trust C left out. Begins at `start`, or at the priors. The first machine with
@@ -29,7 +31,11 @@ struct KernelFit {
 KernelFit fit_kernels(KnownChip const& chip, std::vector<MeasuredKernel const*> const& rows,
                       KernelFit const* start = nullptr);
 
-double predicted_seconds(KernelFit const& fit, MeasuredKernel const& row);
+// Rows of other machines count less for what a machine measures: their clocks and libraries differ. "": all count alike.
+std::vector<ProductResidual> residuals_for(KernelFit const& fit, std::string const& machine);
+
+// With the correction by the fit's rows.
+std::vector<double> predicted_seconds(KernelFit const& fit, std::vector<MeasuredKernel const*> const& rows);
 
 bool serves_a_fit(MeasuredKernel const& row);
 

@@ -28,8 +28,10 @@ std::int64_t whole_or(CsvRow const& row, std::string_view column, std::int64_t o
   return row.number(column) ? whole(row, column) : otherwise;
 }
 
-// Repositories and organisations, without the commit and the path behind them.
-std::string machine_of(std::string const& source) { return source.substr(0, source.find_first_of("@ ")); }
+// Repositories and organisations, without the commit and the path behind them; rows without a source are the user's own.
+std::string machine_of(std::string const& source) {
+  return source.empty() ? "own" : source.substr(0, source.find_first_of("@ "));
+}
 
 std::optional<NumberFormat> format_of(CsvRow const& row) {
   std::string const& dtype = row.text("dtype");

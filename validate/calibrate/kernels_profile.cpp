@@ -5,11 +5,13 @@
 #include "validate/calibrate/profile_text.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
 
 namespace foreplan {
 
@@ -37,7 +39,7 @@ bool is_known(FitResult const& result, std::size_t parameter) {
 std::string rows_text(std::vector<MeasuredKernel const*> const& rows) {
   std::map<std::string, int> machines;
   for (MeasuredKernel const* row : rows)
-    ++machines[row->machine.empty() ? "own" : row->machine];
+    ++machines[row->machine];
   std::string text;
   for (auto const& [machine, count] : machines)
     text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, machine);
@@ -49,6 +51,29 @@ std::string join(std::vector<std::string> const& entries) {
   for (std::string const& one : entries)
     text += (text.empty() ? "" : ",\n") + one;
   return text;
+}
+
+// Products with the same weights in one entry.
+std::string residuals_json(std::vector<ProductResidual> const& residuals) {
+  using Key = std::tuple<NumberFormat, bool, double, double, double>; // format, accumulate, weight, n, k
+  std::map<Key, std::map<double, std::vector<double>>> entries;       // by m: repeats
+  for (ProductResidual const& row : residuals)
+    entries[{row.format, row.accumulate, row.weight, row.n, row.k}][row.m].push_back(row.log_ratio);
+  std::vector<std::string> lines;
+  for (auto const& [key, rows] : entries) {
+    auto const& [format, accumulate, weight, n, k] = key;
+    std::vector<std::string> sizes, ratios;
+    for (auto const& [m, some] : rows)
+      for (double ratio : some) {
+        sizes.push_back(fmt::format("{}", m));
+        ratios.push_back(fmt::format("{:.3f}", ratio));
+      }
+    lines.push_back(fmt::format(
+        R"(      {{"format": {}, "accumulate": {}, "weight": {:g}, "n": {}, "k": {}, "m": [{}],{}"log_ratio": [{}]}})",
+        json_quoted(to_string(format)), accumulate, weight, n, k, fmt::join(sizes, ", "), "\n        ",
+        fmt::join(ratios, ", ")));
+  }
+  return "    \"residuals\": [\n" + join(lines) + "\n    ]";
 }
 
 } // namespace
@@ -102,7 +127,17 @@ ClockUnderLoad clock_under_load(KnownChip const& chip, KernelFit const& fit, std
   return {chip.clock_under_load, chip.clock_under_load == 1 ? "fitted" : "datasheet", source};
 }
 
-std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration, ClockUnderLoad const& clock) {
+std::string machine_of(KnownChip const& chip, std::vector<MeasuredKernel> const& own) {
+  std::map<std::string, int> counts;
+  for (MeasuredKernel const& row : own)
+    if (row.chip == chip.name && std::holds_alternative<GemmShape>(row.shape))
+      ++counts[row.machine];
+  auto const most = std::ranges::max_element(counts, {}, [](auto const& count) { return count.second; });
+  return most == counts.end() ? "" : most->first;
+}
+
+std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration, ClockUnderLoad const& clock,
+                          std::string const& machine) {
   KernelFit const& fit = calibration.fit;
   std::vector<std::string> entries{
       entry("clock_under_load", fmt::format("{:.3g}", clock.value), clock.kind, clock.source)};
@@ -128,6 +163,8 @@ std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibrati
   std::string text = "\"kernels\": {\n" + join(entries);
   if (!bands.empty())
     text += ",\n    \"band\": {\n" + join(bands) + "\n    }";
+  if (!fit.residuals.empty())
+    text += ",\n" + residuals_json(residuals_for(fit, machine));
   return text + "\n  }";
 }
 

@@ -27,8 +27,13 @@ struct ClockUnderLoad {
 ClockUnderLoad clock_under_load(KnownChip const& chip, KernelFit const& fit, std::vector<MeasuredKernel> const& own,
                                 HardwareProfile const& profile);
 
-// JSON of the block, indented to stand at the top level of a profile: "kernels": {...}
-std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration, ClockUnderLoad const& clock);
+// Machine that most of a user's products were measured on; "": the user has none of this chip.
+std::string machine_of(KnownChip const& chip, std::vector<MeasuredKernel> const& own);
+
+// JSON of the block, indented to stand at the top level of a profile: "kernels": {...}. Its residuals are those of
+// `machine`; "": of all alike.
+std::string kernels_block(KnownChip const& chip, KernelAccuracy const& calibration, ClockUnderLoad const& clock,
+                          std::string const& machine = {});
 
 // Name, value, prior, range, how much of the prior's width is left, and the number of rows that moved it.
 std::string kernel_parameter_table(KernelFit const& fit);

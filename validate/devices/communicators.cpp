@@ -1,7 +1,5 @@
 #include "validate/devices/communicators.hpp"
 
-#include "program/instances.hpp"
-
 #include <algorithm>
 #include <stdexcept>
 
@@ -12,8 +10,8 @@ namespace {
 template <class Visit>
 void for_each_op(Program const& program, Visit visit) {
   for (LayerProgram const& layer : program.layer_programs)
-    for (std::vector<Op> const* ops : {&layer.forward, &layer.backward})
-      std::for_each(ops->begin(), ops->end(), visit);
+    for (SlotKind kind : slot_kinds)
+      std::for_each(ops_of(layer, kind).begin(), ops_of(layer, kind).end(), visit);
   for (StageProgram const& stage : program.stages)
     for (Element const& element : stage.elements)
       if (Op const* op = std::get_if<Op>(&element))

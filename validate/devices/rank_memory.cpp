@@ -32,10 +32,12 @@ void bind(RankMemory& memory) {
 }
 
 // The parameter where it has a home of its own, the part that is this rank's, and its unrounded master. All else is zero.
-void initialise(Program const& program, RankMemory const& memory, std::uint64_t seed) {
+void initialise(Program const& program, RankMemory const& memory, std::uint64_t seed,
+                std::function<void()> const& progress) {
   StageProgram const& stage = program.stages[static_cast<std::size_t>(memory.coordinate.pp)];
   std::vector<Master> const masters = masters_of(program.plan, stage, memory.layout);
   for (HeldParameter const& held : held_parameters(program, stage)) {
+    progress();
     std::vector<double> const values = initial_shard(seed, *held.parameter, held.layer, held.norm_weight,
                                                      memory.coordinate.tp);
     ElementType const type = element_type(memory.storage, stage.buffers[held.parameters.index()].dtype);
@@ -63,13 +65,16 @@ StorageUnits units_of(Storage storage) {
   return units;
 }
 
-RankMemory make_rank_memory(Program const& program, Coordinate coordinate, Storage storage, std::uint64_t seed) {
-  RankMemory memory{.coordinate = coordinate, .storage = storage, .layout = {}, .bytes = {}, .operands = {}};
+RankMemory make_rank_memory(Program const& program, Coordinate coordinate, Storage storage, std::uint64_t seed,
+                            std::function<void()> const& progress) {
+  RankMemory memory{
+      .coordinate = coordinate, .storage = storage, .layout = {}, .bytes = {}, .operands = {}, .undefined = {}};
   StageProgram const& stage = program.stages[static_cast<std::size_t>(coordinate.pp)];
   memory.layout = lay_out(program, stage, Reuse::same_size, units_of(storage));
   memory.bytes = map_bytes(memory.layout.size);
   bind(memory);
-  initialise(program, memory, seed);
+  memory.undefined = undefined_ranges(memory.layout, coordinate);
+  initialise(program, memory, seed, progress);
   return memory;
 }
 
@@ -78,12 +83,12 @@ void write_ids(Program const& program, RankMemory const& memory, std::uint64_t s
   ElementType const type = element_type(memory.storage, DType::int32);
   std::byte* const tokens = memory.at(memory.layout.tokens);
   std::byte* const labels = memory.at(memory.layout.labels);
+  int const data = data_index(plan, memory.coordinate);
   std::int64_t next = 0;
   for (std::int64_t micro_batch = 0; micro_batch < plan.micro_batches(); ++micro_batch)
     for (std::int64_t t = 0; t < plan.tokens(); ++t, ++next) {
       TokenPlace const place = token_place(t, plan.sequence_length, plan.cp, memory.coordinate.cp);
-      std::int64_t const sequence = global_sequence(plan, data_index(plan, memory.coordinate), micro_batch,
-                                                    place.sequence);
+      std::int64_t const sequence = global_sequence(plan, data, micro_batch, place.sequence);
       auto const id = [&](std::int64_t at) {
         return static_cast<double>(token_id(seed, step, sequence, at, program.model.vocabulary));
       };

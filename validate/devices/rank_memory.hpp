@@ -7,6 +7,7 @@
 #include "validate/devices/element.hpp"
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -24,6 +25,7 @@ struct RankMemory {
   StageStorage layout; // in bytes
   MappedBytes bytes;
   std::vector<Operand> operands; // the layout's, at their places on this rank
+  std::vector<Range> undefined;  // what holds no value when a step begins
 
   [[nodiscard]] ElementType type_of(Tensor const& tensor) const { return element_type(storage, tensor.dtype); }
   [[nodiscard]] std::byte* at(std::int64_t address) const { return bytes.get() + address; }
@@ -32,9 +34,10 @@ struct RankMemory {
 // Bytes of the elements of each dtype in this storage, buffers aligned.
 StorageUnits units_of(Storage storage);
 
-// Memory with the initial weights of the seed. Throws std::runtime_error, with the number of bytes, when the machine has not as
+// Memory with the initial weights of the seed; `progress` is called now and then. Throws std::runtime_error, with the number of bytes, when the machine has not as
 // much.
-RankMemory make_rank_memory(Program const& program, Coordinate coordinate, Storage storage, std::uint64_t seed);
+RankMemory make_rank_memory(Program const& program, Coordinate coordinate, Storage storage, std::uint64_t seed,
+                            std::function<void()> const& progress);
 
 // The token ids and labels of a step (from 1).
 void write_ids(Program const& program, RankMemory const& memory, std::uint64_t seed, int step);

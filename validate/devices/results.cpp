@@ -35,12 +35,12 @@ std::vector<Piece> pieces_of(Program const& program, StageProgram const& stage, 
 // A rank's contribution: its loss (0 where it has none), the difference of its parameters from their masters, its masters.
 std::vector<double> contribution(Program const& program, Runner const& runner) {
   RankMemory const& memory = runner.memory();
+  Coordinate const at = runner.coordinate();
   StageProgram const& stage = program.stages[static_cast<std::size_t>(runner.coordinate().pp)];
   std::vector<double> values{runner.holds_loss() ? runner.loss() : 0, 0};
-  for (Piece const& piece : pieces_of(program, stage, memory.layout, runner.coordinate())) {
+  for (Piece const& piece : pieces_of(program, stage, memory.layout, at)) {
     auto const value = [&](BoundOperand const& operand, std::int64_t i) {
-      return load(memory.at(operand.on(runner.coordinate())), memory.type_of(*operand.tensor),
-                  piece.part.in_master + i);
+      return load(memory.at(operand.on(at)), memory.type_of(*operand.tensor), piece.part.in_master + i);
     };
     for (std::int64_t i = 0; i < piece.part.count; ++i) {
       values.push_back(value(piece.master.master, i));

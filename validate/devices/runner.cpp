@@ -44,7 +44,8 @@ Coordinate own_coordinate(Plan const& plan, MPI_Comm world) {
 
 Runner::Runner(Program const& program, MPI_Comm world, Job& job, RunnerOptions const& options)
     : program_(program), job_(job), options_(options), job_ranks_(job_ranks_of(world)),
-      memory_(make_rank_memory(program, own_coordinate(program.plan, world), options.storage, options.training.seed)),
+      memory_(make_rank_memory(program, own_coordinate(program.plan, world), options.storage, options.training.seed,
+                               [&job] { job.made_progress(); })),
       communicators_(std::make_unique<Communicators>(program, world)) {
   context_ = {coordinate(), program.plan.gradient_clip, options.training, 1};
   times_.resize(instances().size());
@@ -114,7 +115,7 @@ void Runner::prepare_step() {
   context_.step = step_;
   write_ids(program_, memory_, options_.training.seed, step_);
   if (options_.poison)
-    for (Range range : undefined_ranges(memory_.layout, coordinate()))
+    for (Range range : memory_.undefined)
       poison(memory_, range);
   issued_ = 0;
   for (StreamState& stream : streams_)

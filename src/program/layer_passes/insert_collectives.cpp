@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <map>
 #include <stdexcept>
+#include <utility>
 
 namespace foreplan {
 
@@ -31,10 +32,17 @@ public:
       gather_reads(op);
       reduce_writes(std::move(op));
     }
+    reduce_late({});
     return std::move(result_);
   }
 
 private:
+  struct Reduction {
+    OpKind kind;
+    TensorId from, to;
+    Part part;
+  };
+
   Operands operands_of(Op const& op) const {
     Operands operands;
     for (TensorId id : op.reads)
@@ -58,7 +66,7 @@ private:
   // linear (Megatron's column-parallel backward).
   std::size_t place_of_gather(Op const& op) const {
     std::size_t place = result_.size();
-    if (op.kind != OpKind::linear_weight_gradient)
+    if (op.kind != OpKind::linear_weight_gradient || !plan_.execution.async_tensor_parallel)
       return place;
     while (place > 0 && is_collective(result_[place - 1].kind))
       --place;
@@ -80,10 +88,6 @@ private:
     auto const placements = written_placements(op, operands_of(op), Axis::tp, &reason);
     if (!placements)
       throw std::logic_error(layer_.name + ", " + op.name + ": " + reason);
-    struct Reduction {
-      OpKind kind;
-      TensorId from, to;
-    };
     std::vector<Reduction> reductions;
     for (std::size_t i = 0; i < op.writes.size(); ++i) {
       TensorId const declared = op.writes[i];
@@ -94,16 +98,30 @@ private:
         accumulate_as(declared, given);
       } else if (given == partial_sum && layer_[declared].placement[Axis::tp] == sharded(0)) {
         op.writes[i] = full_copy(declared, layer_[declared].name + " (partial)", given);
-        reductions.push_back({OpKind::reduce_scatter, op.writes[i], declared});
+        reductions.push_back({OpKind::reduce_scatter, op.writes[i], declared, op.part});
       } else {
         op.writes[i] = alias(declared, given);
-        reductions.push_back({OpKind::all_reduce, op.writes[i], declared});
+        reductions.push_back({OpKind::all_reduce, op.writes[i], declared, op.part});
       }
     }
-    Part const part = op.part;
+    bool const blocks = op.kind == OpKind::linear_input_gradient && !plan_.execution.async_tensor_parallel;
     result_.push_back(std::move(op));
+    reduce_late(blocks ? std::exchange(reductions, {}) : std::vector<Reduction>{});
     for (Reduction const& reduction : reductions)
-      insert(result_.size(), reduction.kind, "reduce " + layer_[reduction.to].name, part, reduction.from, reduction.to);
+      reduce(reduction);
+  }
+
+  // Where the trainer sums input gradients in an autograd node of its own, that comes after both products of the linear:
+  // puts in what has waited for the op before, and keeps what waits for the next.
+  void reduce_late(std::vector<Reduction> reductions) {
+    std::swap(late_, reductions);
+    for (Reduction const& reduction : reductions)
+      reduce(reduction);
+  }
+
+  void reduce(Reduction const& reduction) {
+    insert(result_.size(), reduction.kind, "reduce " + layer_[reduction.to].name, reduction.part, reduction.from,
+           reduction.to);
   }
 
   // A gradient accumulates what its op gives; the step passes reduce it once a step.
@@ -155,6 +173,7 @@ private:
   Plan const& plan_;
   std::int32_t next_op_ = 0;
   std::vector<Op> result_;
+  std::vector<Reduction> late_;           // behind the op that comes next
   std::map<TensorId, TensorId> gathered_; // token shard -> its copy with all tokens, in the list being rewritten
 };
 

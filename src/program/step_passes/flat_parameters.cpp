@@ -61,11 +61,13 @@ private:
     Parameter const& parameter = layer_program(layer).parameters[p];
     auto& homes = stage_.layers[static_cast<std::size_t>(layer)].homes;
     homes.resize(layer_program(layer).parameters.size());
-    if (parameter.tied && program_.plan.pp == 1) {
+    if (parameter.tied && ends_share_stage(program_.plan)) {
       // One stage holds both ends: the head uses the embedding's home, whichever is laid out first.
       if (tied_home_) {
         homes[p] = *tied_home_;
-        stage_.buckets[tied_bucket_].lowest_layer = std::min(stage_.buckets[tied_bucket_].lowest_layer, layer);
+        Bucket& tied = stage_.buckets[tied_bucket_];
+        tied.lowest_layer = std::min(tied.lowest_layer, layer);
+        tied.chunk = std::min(tied.chunk, chunk); // the first forward and the last backward of it
         return;
       }
     }

@@ -1,5 +1,5 @@
 // Interleaved 1F1B (Megatron-LM, arXiv 2104.04473, section 2.2): every stage holds v chunks of the model; micro-batches go
-// through them in groups of pp. Needs a number of micro-batches that pp divides.
+// through them in groups (Megatron-Core's microbatch_group_size_per_vp_stage, pp if not said otherwise).
 #include "program/step_passes/step_passes.hpp"
 
 #include <algorithm>
@@ -8,31 +8,34 @@ namespace foreplan {
 
 namespace {
 
-// The k-th forward (or, with chunks counted from the last, backward) of every stage.
-Work virtual_micro_batch(Plan const& plan, SlotKind kind, std::int64_t k) {
-  std::int64_t const group_size = static_cast<std::int64_t>(plan.pp) * plan.chunks;
-  std::int64_t const group = k / group_size;
-  std::int64_t const chunk = k % group_size / plan.pp;
-  std::int64_t const j = group * plan.pp + k % plan.pp;
-  return {kind, Chunk(kind == SlotKind::forward ? chunk : plan.chunks - 1 - chunk), MicroBatch(j)};
+// The forwards of every stage, in order; its backwards are these with chunks counted from the last.
+std::vector<Work> forwards(Plan const& plan, std::int64_t group_size) {
+  std::int64_t const m = plan.micro_batches();
+  std::vector<Work> order;
+  for (std::int64_t first = 0; first < m; first += group_size)
+    for (int chunk = 0; chunk < plan.chunks; ++chunk)
+      for (std::int64_t j = first; j < std::min(first + group_size, m); ++j)
+        order.push_back({SlotKind::forward, Chunk(chunk), MicroBatch(j)});
+  return order;
 }
 
 } // namespace
 
 std::vector<Work> interleaved(Plan const& plan, Stage stage) {
-  std::int64_t const total = plan.micro_batches() * plan.chunks;
-  std::int64_t const warm_up = std::min<std::int64_t>(total,
-                                                      2 * static_cast<std::int64_t>(plan.pp - 1 - stage.value()) +
-                                                          static_cast<std::int64_t>(plan.chunks - 1) * plan.pp);
-  std::vector<Work> order;
-  for (std::int64_t k = 0; k < warm_up; ++k)
-    order.push_back(virtual_micro_batch(plan, SlotKind::forward, k));
-  for (std::int64_t k = warm_up; k < total; ++k) {
-    order.push_back(virtual_micro_batch(plan, SlotKind::forward, k));
-    order.push_back(virtual_micro_batch(plan, SlotKind::backward, k - warm_up));
+  std::int64_t const group_size = plan.micro_batch_group > 0 ? plan.micro_batch_group : plan.pp;
+  std::vector<Work> const forward = forwards(plan, group_size);
+  auto const backward = [&](std::size_t k) {
+    return Work{SlotKind::backward, Chunk(plan.chunks - 1 - forward[k].chunk.value()), forward[k].micro_batch};
+  };
+  std::size_t const warm_up = std::min(
+      forward.size(), static_cast<std::size_t>(2 * (plan.pp - 1 - stage.value()) + (plan.chunks - 1) * group_size));
+  std::vector<Work> order(forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(warm_up));
+  for (std::size_t k = warm_up; k < forward.size(); ++k) {
+    order.push_back(forward[k]);
+    order.push_back(backward(k - warm_up));
   }
-  for (std::int64_t k = total - warm_up; k < total; ++k)
-    order.push_back(virtual_micro_batch(plan, SlotKind::backward, k));
+  for (std::size_t k = forward.size() - warm_up; k < forward.size(); ++k)
+    order.push_back(backward(k));
   return order;
 }
 

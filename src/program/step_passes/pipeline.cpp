@@ -1,6 +1,7 @@
 // Slots of a schedule with the transfers between stages.
 //   synchronous  receive, slot, send; the next slot waits for the send as well (Megatron-LM without p2p overlap)
-//   overlapped   a slot's receive is issued before the slot in front of it, and a send is waited for one slot later
+//   overlapped   a slot's receive is issued before the slot in front of it, and a send is waited for one slot later; where
+//                the backward is split, see place_transfers.cpp
 #include "program/step_passes/step_passes.hpp"
 
 #include <algorithm>
@@ -21,50 +22,61 @@ class Writer {
 public:
   Writer(Program const& program, StageProgram& stage) : program_(program), plan_(program.plan), stage_(stage) {}
 
-  void write(std::vector<Work> const& order) {
-    bool const overlapped = plan_.p2p == P2p::overlapped;
-    std::size_t const lag = overlapped ? 2 : 1; // slots between a send and the slot that waits for it
-    if (overlapped && !order.empty())
-      receive(order[0]);
+  void write(std::vector<PlacedWork> const& order) {
+    std::vector<std::vector<std::size_t>> receives(order.size()), releases(order.size() + 1);
     for (std::size_t i = 0; i < order.size(); ++i) {
-      if (!overlapped)
-        receive(order[i]);
-      else if (i + 1 < order.size())
-        receive(order[i + 1]);
-      if (i >= lag)
-        release_sent(order[i - lag]);
-      add_slot(order[i]);
-      send(order[i]);
+      receives[order[i].receive_before].push_back(i);
+      releases[std::min(order[i].release_before, order.size())].push_back(i);
+    }
+    // Placed by unit times, what is released here has been sent by now: its memory serves what is received.
+    bool const releases_first = splits_backward(plan_.schedule);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      auto const release = [&] {
+        for (std::size_t earlier : releases[i])
+          release_sent(order[earlier].work);
+      };
+      if (releases_first)
+        release();
+      for (std::size_t later : receives[i])
+        receive(order[later].work);
+      if (!releases_first)
+        release();
+      add_slot(order[i].work);
+      send(order[i].work);
     }
     // The last send first: it follows all slots.
-    for (std::size_t left = std::min(lag, order.size()), i = order.size(); left > 0; --left)
-      release_sent(order[--i]);
+    for (auto earlier = releases.back().rbegin(); earlier != releases.back().rend(); ++earlier)
+      release_sent(order[*earlier].work);
   }
 
 private:
-  int parts() const { return plan_.pp * plan_.chunks; }
-  int part(Work const& work) const { return work.chunk.value() * plan_.pp + stage_.stage.value(); }
-  Stage stage_of(int part) const { return Stage(part % plan_.pp); }
   LayerRange layers(Work const& work) const { return stage_.chunks[work.chunk.index()]; }
+
+  // The stage that holds the part `step` further on, if something is sent between it and this one.
+  std::optional<Stage> other_end(Work const& work, int step) const {
+    int const part = part_of(plan_, stage_.stage, work.chunk) + step;
+    if (work.kind == SlotKind::weight_gradient || part < 0 || part >= plan_.pp * plan_.chunks)
+      return std::nullopt;
+    Stage const stage = stage_of_part(plan_, part);
+    return stage == stage_.stage ? std::nullopt : std::optional(stage);
+  }
 
   std::optional<Transfer> incoming(Work const& work) const {
     bool const forward = work.kind == SlotKind::forward;
-    int const from = forward ? part(work) - 1 : part(work) + 1;
-    if (from < 0 || from >= parts() || plan_.pp == 1)
+    std::optional<Stage> const from = other_end(work, forward ? -1 : 1);
+    if (!from)
       return std::nullopt;
     Channel::What const what = forward ? Channel::What::activation : Channel::What::gradient;
-    return Transfer{
-        {what, stage_of(from), stage_.stage}, forward ? layers(work).first : layers(work).last, work.micro_batch};
+    return Transfer{{what, *from, stage_.stage}, forward ? layers(work).first : layers(work).last, work.micro_batch};
   }
 
   std::optional<Transfer> outgoing(Work const& work) const {
     bool const forward = work.kind == SlotKind::forward;
-    int const to = forward ? part(work) + 1 : part(work) - 1;
-    if (to < 0 || to >= parts() || plan_.pp == 1)
+    std::optional<Stage> const to = other_end(work, forward ? 1 : -1);
+    if (!to)
       return std::nullopt;
     Channel::What const what = forward ? Channel::What::activation : Channel::What::gradient;
-    return Transfer{
-        {what, stage_.stage, stage_of(to)}, forward ? layers(work).last : layers(work).first, work.micro_batch};
+    return Transfer{{what, stage_.stage, *to}, forward ? layers(work).last : layers(work).first, work.micro_batch};
   }
 
   static BufferRef buffer_of(Transfer const& transfer) {
@@ -137,7 +149,7 @@ private:
 
 } // namespace
 
-void pipeline(Program const& program, StageProgram& stage, std::vector<Work> const& order) {
+void pipeline(Program const& program, StageProgram& stage, std::vector<PlacedWork> const& order) {
   Writer(program, stage).write(order);
 }
 

@@ -3,24 +3,60 @@
 
 #include "program/program.hpp"
 
+#include <cstdint>
 #include <vector>
 
 namespace foreplan {
 
-// One F or B of a schedule.
+// One F, B or W of a schedule.
 struct Work {
   SlotKind kind = SlotKind::forward;
   Chunk chunk;
   MicroBatch micro_batch;
 };
 
-// Schedules: the order of a stage's slots.
+// The order of every stage's slots, by stage.
+std::vector<std::vector<Work>> schedule(Plan const& plan);
+
+// Schedules of which each stage's order is known by itself.
 std::vector<Work> gpipe(Plan const& plan, Stage stage);
 std::vector<Work> one_f_one_b(Plan const& plan, Stage stage);
 std::vector<Work> interleaved(Plan const& plan, Stage stage);
+std::vector<Work> zb_h1(Plan const& plan, Stage stage);
+std::vector<Work> zb_h2(Plan const& plan, Stage stage);
+std::vector<Work> dualpipe_v(Plan const& plan, Stage stage);
+// Both are 1F1B with more or fewer forwards in front and weight gradients behind: `forwards` before the first backward, W
+// of micro-batch j after B of j + `lag`.
+std::vector<Work> one_f_one_b_one_w(Plan const& plan, std::int64_t forwards, std::int64_t lag);
+
+// When a micro-batch's four passes begin on a stage, in units of a pass; micro-batch j comes 6 j later.
+struct VBlock {
+  std::int64_t forward[2];
+  std::int64_t backward[2]; // by chunk
+};
+// V-shaped schedules (Pipeline Parallelism with Controllable Memory, arXiv 2405.15362): their blocks, by stage, and the
+// most chunks of activations that a stage may hold.
+struct VPattern {
+  std::vector<VBlock> blocks;
+  std::int64_t most_in_flight = 0;
+};
+VPattern zb_v(Plan const& plan);
+VPattern v_half(Plan const& plan);
+VPattern v_min(Plan const& plan);
+// Every stage's order that follows from a pattern.
+std::vector<std::vector<Work>> schedule_v(Plan const& plan, VPattern const& pattern);
+
+// A work with its transfers: its receive is issued before one slot of the order, the memory of what it sends is taken back
+// before another.
+struct PlacedWork {
+  Work work;
+  std::size_t receive_before = 0; // positions in the stage's order
+  std::size_t release_before = 0; // may lie behind its end
+};
+std::vector<std::vector<PlacedWork>> place_transfers(Plan const& plan, std::vector<std::vector<Work>> const& orders);
 
 // Puts a schedule's slots into the issue order, with the transfers between stages.
-void pipeline(Program const& program, StageProgram& stage, std::vector<Work> const& order);
+void pipeline(Program const& program, StageProgram& stage, std::vector<PlacedWork> const& order);
 
 // Lays the stage's parameters out in flat buckets and gives every parameter its home there.
 void flat_parameters(Program const& program, StageProgram& stage);

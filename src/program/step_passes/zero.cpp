@@ -33,9 +33,19 @@ public:
   }
 
 private:
+  // Of each chunk the slot that completes its weights' gradients.
+  std::vector<Slot> last_gradients() const {
+    SlotKind const kind = splits_backward(plan_.schedule) ? SlotKind::weight_gradient : SlotKind::backward;
+    std::vector<Slot> last(stage_.chunks.size());
+    for (Element const& element : stage_.elements)
+      if (Slot const* slot = std::get_if<Slot>(&element); slot != nullptr && slot->kind == kind)
+        last[slot->chunk.index()] = *slot;
+    return last;
+  }
+
   // Cuts the last micro-batch's backward of each chunk where a bucket is complete, and reduces it there.
   void reduce_in_last_backward() {
-    auto const last = MicroBatch(plan_.micro_batches() - 1);
+    std::vector<Slot> const last = last_gradients();
     std::vector<Element> result;
     std::vector<std::size_t> at_slot_end; // reduced behind the slot's send, which others wait for
     auto flush = [&] {
@@ -47,7 +57,7 @@ private:
       Slot const* slot = std::get_if<Slot>(&element);
       if (slot != nullptr)
         flush();
-      if (slot == nullptr || slot->kind != SlotKind::backward || slot->micro_batch != last) {
+      if (slot == nullptr || std::find(last.begin(), last.end(), *slot) == last.end()) {
         result.push_back(std::move(element));
         continue;
       }

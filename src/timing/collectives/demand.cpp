@@ -1,5 +1,8 @@
 #include "timing/collectives/demand.hpp"
 
+#include "cluster/links.hpp"
+#include "timing/collectives/measured.hpp"
+
 #include <algorithm>
 
 namespace foreplan {
@@ -11,7 +14,7 @@ GroupShape shape_of(Cluster const& cluster, GroupLayout const& layout) {
           .on_a_node = layout.fewest_on_a_node,
           .node_devices = node.devices,
           .scale_up = node.scale_up.value(),
-          .network = node.nic.value() * layout.fewest_nics};
+          .network = node.nic.value() * layout.fewest_nics * network_share(cluster, layout.nodes)};
 }
 
 GroupLayout layout_of_pair(bool same_node) {
@@ -25,6 +28,7 @@ SizedCollective sized(Op const& op, Operands const& operands, int members) {
     case OpKind::all_reduce: return {CollectiveOp::all_reduce, sent / (2 * others)};
     case OpKind::all_gather: return {CollectiveOp::all_gather, sent / others};
     case OpKind::reduce_scatter: return {CollectiveOp::reduce_scatter, sent / others};
+    case OpKind::all_to_all: return {CollectiveOp::all_to_all, sent / others};
     default: return {CollectiveOp::send_receive, sent};
   }
 }
@@ -33,15 +37,19 @@ namespace {
 
 // What one flow carries, of `sent` bytes that a member sends in a ring; the flow's links count 1/p of it, p = on_a_node,
 // as one unit.
-double unit_bytes(CollectiveAlgorithm algorithm, double buffer, double sent, GroupShape const& shape) {
+double unit_bytes(CollectiveOp op, CollectiveAlgorithm algorithm, double buffer, double sent, GroupShape const& shape) {
   double const parts = shape.nodes == 1 ? 1 : shape.on_a_node;
   switch (algorithm) {
     case CollectiveAlgorithm::nvls: return buffer;
     case CollectiveAlgorithm::tree:
     case CollectiveAlgorithm::nvls_tree: return buffer * (shape.nodes == 2 ? 1 : 2) / parts;
     case CollectiveAlgorithm::ring:
-    case CollectiveAlgorithm::pat:
-    case CollectiveAlgorithm::direct: return sent / parts;
+    case CollectiveAlgorithm::pat: return sent / parts;
+    // Each member by its own NIC: all of a message, of an all-to-all what leaves the node.
+    case CollectiveAlgorithm::direct:
+      return op == CollectiveOp::all_to_all && shape.nodes > 1
+                 ? sent * (shape.members - shape.on_a_node) / (shape.members - 1)
+                 : sent;
   }
   return sent;
 }
@@ -53,7 +61,7 @@ Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cl
   CollectiveTime const time = collective_time(what.op, shape, *profile.collectives, what.bytes);
   double const moving = std::max(time.seconds - time.latency, 1e-12);
   double const sent = wire_bytes(op, operands, shape.members).value();
-  double unit = unit_bytes(time.algorithm, what.bytes, sent, shape);
+  double unit = unit_bytes(what.op, time.algorithm, what.bytes, sent, shape);
   // Links whose given efficiency is below the library's are full, not slower than measured; those of slow devices are.
   if (cluster.homogeneous())
     unit = std::min(unit, unit_rate.value() * moving);
@@ -73,6 +81,8 @@ Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cl
 
 Demand collective_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupLayout const& layout,
                          BytesPerSecond unit_rate) {
+  if (OpCost const* cost = measured_cost(cluster.profile, op, operands); cost != nullptr && layout.nodes == 1)
+    return measured_demand(op, operands, cluster.profile, *cost, layout.members);
   if (!cluster.profile.collectives)
     return ring_demand(op, operands, cluster, layout, unit_rate);
   return modelled_demand(op, operands, cluster, shape_of(cluster, layout), unit_rate);
@@ -80,6 +90,8 @@ Demand collective_demand(Op const& op, Operands const& operands, Cluster const& 
 
 Demand point_to_point_demand(Op const& op, Operands const& operands, Cluster const& cluster, bool same_node,
                              BytesPerSecond unit_rate) {
+  if (OpCost const* cost = measured_cost(cluster.profile, op, operands); cost != nullptr && same_node)
+    return measured_demand(op, operands, cluster.profile, *cost, 2);
   if (!cluster.profile.collectives)
     return transfer_demand(op, operands, cluster, same_node, unit_rate);
   return modelled_demand(op, operands, cluster, shape_of(cluster, layout_of_pair(same_node)), unit_rate);

@@ -9,13 +9,16 @@ namespace foreplan {
 
 struct AttentionShape {
   std::int64_t sequences = 1;
-  std::int64_t length = 0; // tokens of a sequence
+  std::int64_t length = 0; // queries of a sequence
+  std::int64_t keys = 0;   // of a sequence; more than queries under context parallelism, whose balanced chunks see half
+                           // of them, as all queries of a sequence do. 0: as many as queries
   std::int64_t heads = 0;  // of queries
   std::int64_t kv_heads = 0;
   std::int64_t key_size = 0;   // channels of a query and key
   std::int64_t value_size = 0; // of a value
   bool causal = true;
   bool fp8 = false;
+  bool portable = false; // written for the instructions of Ampere (FlashAttention-2)
 };
 
 // Blocks of 128 queries walk over the keys they see. Products (of padded heads) and softmax run side by side: the root

@@ -21,12 +21,24 @@ struct GemmShape {
   bool aligned = true; // the contiguous dimensions are multiples of 16 bytes
 };
 
-// Three limits, of which the largest counts (the fourth root of the sum of fourth powers), after a fixed time:
+struct GemmLimits {
+  double memory = 0; // s
+  double power = 0;
+  double tiles = 0;
+};
+GemmLimits gemm_limits(KernelMachine const& machine, GemmShape const& shape);
+
+// Three limits, of which the largest counts (the cube root of the sum of cubes), after a fixed time:
 //   memory      bytes of inputs and output over the memory rate
 //   power       flops over the rate that large products reach
-//   tiles       the output is cut into tiles, the best of a list; the multiprocessors run them in whole waves, a tile
-//               k / split + epilogue steps of k; a step multiplies (2 rows columns) and loads (tile_load per element)
-// The last output tile trails the rest by the latency of its steps of k. Never falls when m, n, k or groups grow.
+//   tiles       the output is cut into tiles, the best of a list; the multiprocessors run them in waves, whole ones in
+//               part of the kernels, a tile k / split + epilogue steps of k; a step multiplies (2 rows columns) and
+//               loads (tile_load per element)
+// The last output tile trails the rest by the latency of its steps of k; what is added to an output that was there is
+// read and written in part behind the products. Never falls when m, n, k or groups grow.
+double modelled_gemm_seconds(KernelMachine const& machine, GemmShape const& shape);
+// The same, corrected by measured products (cluster/product_correction.hpp), where it is one product: does not fall when
+// m, n or k doubles.
 double gemm_seconds(KernelMachine const& machine, GemmShape const& shape);
 
 // Cast of `elements` inputs of 16 bits to the format: a kernel that reads 2 bytes and writes the format; per tensor,
@@ -35,6 +47,5 @@ double quantize_seconds(KernelMachine const& machine, NumberFormat format, doubl
 
 double flops_of(GemmShape const& shape);
 double bytes_of(GemmShape const& shape); // inputs once, output once (twice when accumulated)
-double bytes_of(NumberFormat format);    // of an element, its share of the scales included
 
 } // namespace foreplan

@@ -20,14 +20,13 @@ struct KernelMachine {
   double fixed = 0;          // s
   double quantize_fixed = 0; // s
   double attention_matrix = 1;
+  double portable_attention = 1; // as attention_matrix, of kernels written for Ampere
   double attention_softmax = 0;
   double attention_overhead = 0;
+  ProductCorrection const* correction = nullptr; // of measured products; null: none
 };
 
+// Refers to the parameters' correction.
 KernelMachine kernel_machine(Chip const& chip, KernelParameters const& parameters);
-
-// Peak of a format in the data sheet, or what follows from the 16-bit one where the sheet is silent: 8 bits run at
-// twice, 4 bits at four times its rate, tf32 at half. nvfp4 is always counted from the 16-bit peak (matrix_fp4).
-double peak_rate(Chip const& chip, NumberFormat format);
 
 } // namespace foreplan

@@ -1,4 +1,4 @@
-// `foreplan explain` of collectives: of a layer and of the step.
+// `foreplan explain` of collectives, of a layer and of the step, and of products.
 #include "cluster/read_profile.hpp"
 #include "model/read_model.hpp"
 #include "planner/explain.hpp"
@@ -60,4 +60,14 @@ TEST_CASE("without a fitted model collectives are rings") {
   OpExplanation const op = named(explained("/tests/data/test_hardware.json", plan_of(4, 1, 4)), "reduce d norm 1");
   CHECK(op.collective.empty());
   CHECK(op.formula.find("ring") != std::string::npos);
+}
+
+TEST_CASE("products say their limits, the nearest measured products, and the correction") {
+  std::vector<OpExplanation> const ops = explained("/hardware_profiles/dgx-h100.json", plan_of(4, 2, 2));
+  OpExplanation const op = named(ops, "gate-up");
+  INFO(op.product);
+  for (char const* part : {"memory", "power", "tiles", "nearest", "measured", "correction"})
+    CHECK(op.product.find(part) != std::string::npos);
+  CHECK(op.product.find(fmt::format("{:.4g} us\n", op.alone.value() * 1e6)) != std::string::npos); // what is simulated
+  CHECK(named(explained("/tests/data/test_hardware.json", plan_of(4, 1, 4)), "gate-up").product.empty());
 }

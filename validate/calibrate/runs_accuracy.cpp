@@ -1,0 +1,282 @@
+#include "validate/calibrate/runs_accuracy.hpp"
+
+#include "io/input_error.hpp"
+#include "report/table.hpp"
+#include "validate/calibrate/profile_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <thread>
+
+namespace foreplan {
+
+namespace {
+
+constexpr double gib = 1024.0 * 1024 * 1024;
+
+double log_ratio(JudgedRun const& run) { return std::log(run.predicted / run.run.step); }
+bool is_trusted(JudgedRun const& run) { return run.run.trust == "A" || run.run.trust == "B"; }
+
+RunClass class_of(PublishedRun const& run) {
+  constexpr double cliff = 68.0 / 80.0; // of the card
+  if (run.peak_memory > cliff * 80 * gib && run.cluster.profile.chip.memory.value() < 81 * gib)
+    return RunClass::memory_cliff;
+  bool const over_nodes = run.plan.tp > run.cluster.profile.node.devices;
+  bool const slow = run.cluster.nodes >= 2 && ((run.plan.tp > 1 && run.plan.pp > 1) || over_nodes);
+  return run.framework == "nanotron" && slow ? RunClass::slow_mode : RunClass::ordinary;
+}
+
+JudgedRun judge(PublishedRun const& run) {
+  JudgedRun judged{run, 0, Bytes(0), class_of(run)};
+  judged.predicted = step_time(run.model, run.plan, run.cluster).value();
+  judged.peak = peak_memory(run.model, run.plan);
+  return judged;
+}
+
+using Rows = std::vector<JudgedRun const*>;
+
+RunBand band_of(std::string by, std::string value, Rows rows) {
+  constexpr std::ptrdiff_t shown = 5;
+  std::vector<double> ratios;
+  double sum = 0;
+  for (JudgedRun const* row : rows) {
+    ratios.push_back(log_ratio(*row));
+    sum += std::abs(std::expm1(ratios.back()));
+  }
+  std::ranges::stable_sort(rows, std::greater{}, [](auto const* row) { return std::abs(log_ratio(*row)); });
+  double const mean = rows.empty() ? 0 : sum / static_cast<double>(rows.size());
+  rows.resize(static_cast<std::size_t>(std::min(shown, std::ssize(rows))));
+  return {std::move(by), std::move(value), summarise(ratios), mean, std::move(rows)};
+}
+
+void add_bands(std::vector<RunBand>& bands, Rows const& rows, std::string const& by,
+               std::function<std::string(JudgedRun const&)> const& value) {
+  std::map<std::string, Rows> groups;
+  for (JudgedRun const* row : rows)
+    groups[value(*row)].push_back(row);
+  for (auto const& [name, group] : groups)
+    bands.push_back(band_of(by, name, group));
+}
+
+std::string source_of(JudgedRun const& row) {
+  if (row.run.source != "vtrain")
+    return row.run.source;
+  return row.run.cluster.nodes > 1 ? "vtrain, several nodes" : "vtrain, one node";
+}
+
+// Kendall's tau-a over all pairs; pairs that one side holds equal count nothing.
+double kendall(Rows const& rows) {
+  int sum = 0, pairs = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t j = i + 1; j < rows.size(); ++j) {
+      double const measured = rows[i]->run.step - rows[j]->run.step;
+      double const predicted = rows[i]->predicted - rows[j]->predicted;
+      sum += measured * predicted > 0 ? 1 : measured * predicted < 0 ? -1 : 0;
+      ++pairs;
+    }
+  return pairs > 0 ? static_cast<double>(sum) / pairs : 0;
+}
+
+// A plan that a planner would put first: with headroom.
+bool has_headroom(JudgedRun const& row) {
+  return fit_of(row.peak, usable_memory(row.run.cluster.profile), SimulateOptions{}.headroom) == Fit::fits;
+}
+
+} // namespace
+
+std::vector<JudgedRun> judge_runs(std::vector<PublishedRun> const& runs) {
+  std::vector<JudgedRun> judged(runs.size());
+  std::atomic<std::size_t> next = 0;
+  auto work = [&] {
+    for (std::size_t i = next++; i < runs.size(); i = next++)
+      judged[i] = judge(runs[i]);
+  };
+  std::vector<std::jthread> threads;
+  for (unsigned t = 1; t < std::max(1U, std::thread::hardware_concurrency()); ++t)
+    threads.emplace_back(work);
+  work();
+  threads.clear(); // joins
+  return judged;
+}
+
+RunAccuracyReport runs_accuracy(std::string const& data) {
+  RunAccuracyReport report;
+  report.data = data.empty() ? published_runs_path() : data;
+  RunTable table = read_run_table(report.data);
+  report.left_out = std::move(table.left_out);
+  std::erase_if(table.runs, [](PublishedRun const& run) { return run.step <= 0; });
+  report.rows = judge_runs(table.runs);
+  return report;
+}
+
+std::vector<RunBand> run_bands(std::vector<JudgedRun> const& rows) {
+  Rows trusted, untrusted, slow, cliff;
+  for (JudgedRun const& row : rows)
+    (row.run_class == RunClass::slow_mode      ? slow
+     : row.run_class == RunClass::memory_cliff ? cliff
+     : is_trusted(row)                         ? trusted
+                                               : untrusted)
+        .push_back(&row);
+  Rows dense;
+  std::ranges::copy_if(trusted, std::back_inserter(dense), [](auto const* row) { return row->run.source != "vtrain"; });
+  std::vector<RunBand> bands;
+  bands.push_back(band_of("all", "trust A and B", trusted));
+  bands.push_back(band_of("all", "trust A and B without vtrain", dense));
+  bands.push_back(band_of("all", "trust C", untrusted));
+  bands.push_back(band_of("all", "memory cliff", cliff));
+  bands.push_back(band_of("all", "slow mode", slow));
+  add_bands(bands, trusted, "source", source_of);
+  add_bands(bands, trusted, "framework", [](JudgedRun const& row) { return row.run.framework; });
+  add_bands(bands, trusted, "chip", [](JudgedRun const& row) { return row.run.chip; });
+  add_bands(bands, trusted, "strategy", [](JudgedRun const& row) { return row.run.strategy; });
+  add_bands(bands, untrusted, "trust C", source_of);
+  return bands;
+}
+
+std::vector<RankedGroup> ranked_groups(std::vector<JudgedRun> const& rows) {
+  constexpr std::size_t fewest = 5;
+  std::map<std::string, Rows> groups;
+  for (JudgedRun const& row : rows)
+    if (row.run.source == "nanotron")
+      groups[fmt::format("{}, {:4} GPUs, batch {}, {} tokens", row.run.model.name, row.run.plan.world_size(),
+                         row.run.plan.global_batch, row.run.plan.sequence_length)]
+          .push_back(&row);
+  std::vector<RankedGroup> result;
+  for (auto const& [name, group] : groups) {
+    Rows candidates;
+    std::ranges::copy_if(group, std::back_inserter(candidates), [](auto const* row) { return has_headroom(*row); });
+    if (group.size() < fewest || candidates.empty())
+      continue;
+    JudgedRun const* choice = *std::ranges::min_element(candidates, {}, [](auto const* row) { return row->predicted; });
+    double const best = (*std::ranges::min_element(group, {}, [](auto const* row) { return row->run.step; }))->run.step;
+    result.push_back({name, choice->run.plan.world_size(), static_cast<int>(group.size()), kendall(group),
+                      choice->run.step / best - 1, choice});
+  }
+  return result;
+}
+
+namespace {
+
+std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value); }
+
+std::string row_text(JudgedRun const& row) {
+  return fmt::format("{}: {} on {} {}: {}, s {}, batch {}: {:.4g} s predicted, {:.4g} s measured ({:+.1f} %)",
+                     row.run.id, row.run.model.name, row.run.plan.world_size(), row.run.chip, describe(row.run.plan),
+                     row.run.plan.sequence_length, row.run.plan.global_batch, row.predicted, row.run.step,
+                     100 * (row.predicted / row.run.step - 1));
+}
+
+// Where the predicted step goes, of the slowest stage.
+std::string breakdown_text(JudgedRun const& row) {
+  Report const report = simulate(row.run.model, row.run.plan, row.run.cluster, {.segments = true});
+  Breakdown const& b = report.breakdown;
+  double const all = report.step.value();
+  auto share = [&](Seconds part) { return 100 * part.value() / all; };
+  return fmt::format("gemm {:.0f} %, attention {:.0f} %, memory bound {:.0f} %, exposed tp {:.0f} %, dp {:.0f} %, "
+                     "pp {:.0f} %, host {:.0f} %, bubble {:.0f} %",
+                     share(b.compute[0]), share(b.compute[1]), share(b.compute[2]), share(b.exposed_tp),
+                     share(b.exposed_dp), share(b.exposed_pp), share(b.host), share(b.bubble));
+}
+
+// Every op of a block and of the head: what it takes alone.
+std::string kernel_table(PublishedRun const& run) {
+  Simulation const simulation = run_plan(run.model, run.plan, run.cluster);
+  std::vector<std::vector<std::string>> lines{{"layer", "op", "alone us", "issue us"}};
+  for (std::size_t b = 0; b < simulation.folding.blocks.size(); ++b) {
+    BlockOrigin const& origin = simulation.folding.blocks[b];
+    if (origin.layer_program == nullptr)
+      continue;
+    std::vector<Op> const& ops = origin.backward ? origin.layer_program->backward : origin.layer_program->forward;
+    std::vector<Item> const& items = simulation.folding.program.blocks[b].items;
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      Demand const& demand = simulation.folding.program.demands[static_cast<std::size_t>(items[i].demand)];
+      lines.push_back({origin.layer_program->name + (origin.backward ? ", backward" : ", forward"), ops[i].name,
+                       fmt::format("{:.1f}", 1e6 * alone_seconds(demand).value()),
+                       fmt::format("{:.1f}", 1e6 * demand.issue.value())});
+    }
+  }
+  return '\n' + table(lines);
+}
+
+std::string ranking_text(std::vector<JudgedRun> const& rows) {
+  std::vector<std::vector<std::string>> lines{{"group", "plans", "tau", "regret", "first choice"}};
+  std::vector<double> taus, regrets;
+  for (RankedGroup const& group : ranked_groups(rows)) {
+    lines.push_back({group.name, std::to_string(group.plans), fmt::format("{:.2f}", group.tau), percent(group.regret),
+                     describe(group.choice->run.plan)});
+    if (group.gpus <= 128) {
+      taus.push_back(group.tau);
+      regrets.push_back(group.regret);
+    }
+  }
+  if (taus.empty())
+    return "";
+  return fmt::format(
+      "\nRanking of plans (Ultra-Scale sweep)\n{}Up to 128 GPUs: tau median {:.2f}; regret median {}, p90 "
+      "{}, largest {}\n",
+      table(lines), quantile(taus, 0.5), percent(quantile(regrets, 0.5)), percent(quantile(regrets, 0.9)),
+      percent(quantile(regrets, 1)));
+}
+
+} // namespace
+
+std::string run_row_text(std::string const& data, std::string const& id) {
+  std::string const path = data.empty() ? published_runs_path() : data;
+  for (PublishedRun const& run : read_run_table(path).runs)
+    if (run.id == id)
+      return row_text(judge(run)) + '\n' + to_text(simulate(run.model, run.plan, run.cluster)) + kernel_table(run);
+  throw InputError(fmt::format("{}: run_id {}: must be a row of the table that can be expressed", path, id));
+}
+
+std::string run_accuracy_text(RunAccuracyReport const& report) {
+  std::string text = fmt::format("Steps of published training runs, {}\n\n", report.data);
+  std::vector<RunBand> const bands = run_bands(report.rows);
+  std::vector<std::vector<std::string>> lines{{"rows", "", "count", "median", "p90", "bias", "mean"}};
+  for (RunBand const& band : bands)
+    if (band.errors.count > 0)
+      lines.push_back({band.by, band.value, std::to_string(band.errors.count), percent(band.errors.median),
+                       percent(band.errors.p90), fmt::format("{:+.1f} %", 100 * band.errors.bias), percent(band.mean)});
+  text += table(lines);
+  text += ranking_text(report.rows);
+  for (RunBand const& band : bands) {
+    if (band.by != "source" || band.worst.empty())
+      continue;
+    text += fmt::format("\nWorst of {}:\n", band.value);
+    for (JudgedRun const* row : band.worst)
+      text += fmt::format("  {}\n    {}\n", row_text(*row), breakdown_text(*row));
+  }
+  text += "\nRows that cannot be expressed:\n";
+  for (auto const& [why, count] : report.left_out)
+    text += fmt::format("  {:5} {}\n", count, why);
+  return text;
+}
+
+std::string run_accuracy_json(RunAccuracyReport const& report) {
+  std::string text = fmt::format("{{\"format\": \"foreplan run accuracy 1\", \"data\": {}, \"rows\": [",
+                                 json_quoted(report.data));
+  for (std::size_t i = 0; i < report.rows.size(); ++i) {
+    JudgedRun const& row = report.rows[i];
+    text += fmt::format(
+        "{}\n  {{\"id\": {}, \"family\": {}, \"source\": {}, \"trust\": {}, \"chip\": {}, \"framework\": {}, "
+        "\"strategy\": {}, \"class\": {}, \"model\": {}, \"plan\": {}, \"gpus\": {}, \"measured\": {}, "
+        "\"predicted\": {}, \"peak_bytes\": {}, \"measured_peak_bytes\": {}}}",
+        i == 0 ? "" : ",", json_quoted(row.run.id), json_quoted(row.run.family), json_quoted(row.run.source),
+        json_quoted(row.run.trust), json_quoted(row.run.chip), json_quoted(row.run.framework),
+        json_quoted(row.run.strategy), static_cast<int>(row.run_class), json_quoted(row.run.model.name),
+        json_quoted(describe(row.run.plan)), row.run.plan.world_size(), row.run.step, row.predicted, row.peak.value(),
+        row.run.peak_memory);
+  }
+  text += "\n], \"left_out\": {";
+  bool first = true;
+  for (auto const& [why, count] : report.left_out) {
+    text += fmt::format("{}{}: {}", first ? "" : ", ", json_quoted(why), count);
+    first = false;
+  }
+  return text + "}}\n";
+}
+
+} // namespace foreplan

@@ -1,0 +1,258 @@
+#include "validate/calibrate/runs_rows.hpp"
+
+#include "cluster/read_profile.hpp"
+#include "plan/framework.hpp"
+#include "plan/plan_checker.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <string_view>
+
+namespace foreplan {
+
+namespace {
+
+// Which profile a chip is looked up in. `node`: the row's node type contains it.
+struct HardwareOfChip {
+  std::string_view chip, node, hardware;
+};
+constexpr HardwareOfChip hardware_of_chips[] = {
+    {"h100", "AWS P5", "aws-p5-h100"}, {"h100", "", "dgx-h100"},      {"h200", "", "hgx-h200"},
+    {"a100-80", "", "dgx-a100"},       {"b200", "", "dgx-b200"},      {"b300", "", "dgx-b300"},
+    {"gb200", "", "gb200-nvl72"},      {"gb300", "", "gb300-nvl72"},  {"v100-32", "", "dgx-2"},
+    {"mi300x", "", "mi300x-8gpu"},     {"mi325x", "", "mi325x-8gpu"}, {"mi355x", "", "mi355x-8gpu"},
+};
+
+// Which profile a trainer runs by. The first whose text the row's framework contains.
+struct FrameworkOfTrainer {
+  std::string_view trainer, framework;
+};
+constexpr FrameworkOfTrainer framework_of_trainers[] = {
+    {"zero-bubble", "megatron-lm-2023"},
+    {"ZeRO-3", "deepspeed"},
+    {"Primus", "megatron-core"},
+    {"Megatron-DeepSpeed", "megatron-deepspeed"},
+    {"Megatron-Core", "megatron-core"},
+    {"NeMo AutoModel", "fsdp2"},
+    {"NeMo", "megatron-core"},
+    {"MLPerf", "megatron-core"},
+    {"nanotron", "nanotron"},
+    {"InternEvo", "internevo"},
+    {"Composer", "composer-fsdp"},
+    {"FSDP", "fsdp2"},
+    {"DeepSpeed", "deepspeed"},
+};
+
+std::string framework_of(CsvRow const& row) {
+  std::string const& trainer = row.text("framework");
+  for (FrameworkOfTrainer const& known : framework_of_trainers)
+    if (trainer.find(known.trainer) != std::string::npos)
+      return std::string(known.framework);
+  if (trainer.find("Megatron-LM") != std::string::npos) // by age
+    return row.number("year").value_or(0) < 2023 ? "megatron-lm-2021" : "megatron-core";
+  return "";
+}
+
+std::string hardware_of(CsvRow const& row) {
+  for (HardwareOfChip const& known : hardware_of_chips)
+    if (row.text("chip") == known.chip && row.text("node_type").find(known.node) != std::string::npos)
+      return std::string(known.hardware);
+  return "";
+}
+
+// Profiles that rows have named, each read once.
+struct Profiles {
+  std::map<std::string, Framework> frameworks;
+  std::map<std::string, HardwareProfile> hardware;
+};
+
+Framework const& framework_named(Profiles& profiles, std::string const& name) {
+  auto const [found, is_new] = profiles.frameworks.try_emplace(name);
+  if (is_new)
+    found->second = read_framework(FOREPLAN_FRAMEWORKS "/" + name + ".json");
+  return found->second;
+}
+
+HardwareProfile const& hardware_named(Profiles& profiles, std::string const& name) {
+  auto const [found, is_new] = profiles.hardware.try_emplace(name);
+  if (is_new)
+    found->second = read_profile(FOREPLAN_HARDWARE "/" + name + ".json");
+  return found->second;
+}
+
+bool has(CsvRow const& row, std::string_view column, std::string_view part) {
+  return row.text_or_empty(column).find(part) != std::string::npos;
+}
+
+double number_or(CsvRow const& row, std::string_view column, double otherwise) {
+  return row.number(column).value_or(otherwise);
+}
+
+std::int64_t whole(CsvRow const& row, std::string_view column) {
+  return static_cast<std::int64_t>(std::llround(row.required(column)));
+}
+
+// What the row needs that cannot be expressed; empty: nothing.
+std::string unknown_strategy(CsvRow const& row) {
+  if (row.text("arch") != "dense")
+    return "mixture of experts";
+  if (!row.text_or_empty("mla").empty())
+    return "latent attention";
+  if (number_or(row, "lora", 0) > 0)
+    return "LoRA";
+  if (number_or(row, "cp", 1) > 1)
+    return "context parallelism";
+  std::string const& precision = row.text("precision");
+  if (precision != "bf16" && precision != "fp16")
+    return precision + " products";
+  if (double const zero = number_or(row, "zero", 0); zero >= 2)
+    return fmt::format("ZeRO {:.0f}", zero);
+  if (double const group = number_or(row, "zero_group", 0); group > 0 && group != row.required("dp"))
+    return "ZeRO over part of dp (zero_group)";
+  if (std::string const offload = row.text_or_empty("offload"); !offload.empty() && offload != "none")
+    return "offload";
+  if (has(row, "schedule", "zb"))
+    return "zero-bubble schedules";
+  if (has(row, "overlap", "tp_comm") && row.required("tp") > 1)
+    return "products split to overlap tp collectives (user buffers)";
+  if (has(row, "arch_note", "window") || has(row, "arch_note", "chunks of"))
+    return "windowed attention";
+  if (has(row, "optimizer", "bf16"))
+    return "optimizer states in bf16";
+  return "";
+}
+
+Model model_of(CsvRow const& row, Framework const& framework, int tp) {
+  bool const gated = number_or(row, "gated_mlp", 0) > 0;
+  Model model;
+  model.name = row.text("model");
+  model.layers = static_cast<int>(whole(row, "layers"));
+  model.hidden = whole(row, "hidden");
+  model.heads = whole(row, "heads");
+  model.kv_heads = whole(row, "kv_heads");
+  model.head_size = whole(row, "head_dim");
+  model.ffn = whole(row, "ffn");
+  model.vocabulary = padded_vocabulary(framework, whole(row, "vocab"), tp);
+  model.max_positions = whole(row, "seq_len");
+  model.tied_embeddings = number_or(row, "tied_embeddings", 0) > 0;
+  if (!gated) {
+    model.norm = NormKind::layer_norm;
+    model.activation = Activation::gelu;
+    model.positions = has(row, "arch_note", "ALiBi") ? Positions::alibi : Positions::learned;
+    model.biases = true;
+    model.dropout = framework.dropout;
+    model.embedding_norm = has(row, "arch_note", "embedding layer norm");
+  }
+  return model;
+}
+
+Plan plan_of(CsvRow const& row, Framework const& framework) {
+  Plan plan;
+  plan.tp = static_cast<int>(whole(row, "tp"));
+  plan.pp = static_cast<int>(whole(row, "pp"));
+  plan.dp = static_cast<int>(whole(row, "dp"));
+  plan.chunks = static_cast<int>(number_or(row, "vpp", 1));
+  plan.schedule = plan.chunks > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+  plan.sequence_parallel = plan.tp > 1 && number_or(row, "tp_sequence_parallel", 0) > 0;
+  plan.zero_stage = static_cast<int>(number_or(row, "zero", 0));
+  std::string const recompute = row.text_or_empty("recompute");
+  plan.recompute = recompute == "full"        ? Recompute::full
+                   : recompute == "selective" ? Recompute::selective
+                                              : Recompute::none;
+  plan.sequence_length = whole(row, "seq_len");
+  plan.micro_batch = whole(row, "micro_batch");
+  plan.global_batch = whole(row, "global_batch");
+  plan.parameter_dtype = row.text("precision") == "fp16" ? DType::fp16 : DType::bf16;
+  plan = as_run_by(framework, plan);
+  if (std::string const reduce = row.text_or_empty("reduce_dtype"); !reduce.empty())
+    plan.reduction_dtype = reduce == "fp32" ? DType::fp32 : plan.parameter_dtype;
+  return plan;
+}
+
+// The profile's node with as many devices as the row's, and its network.
+Cluster cluster_of(CsvRow const& row, HardwareProfile const& hardware) {
+  Cluster cluster{hardware, 1, {}};
+  Node& node = cluster.profile.node;
+  int const devices = static_cast<int>(whole(row, "gpus_per_node"));
+  if (devices != node.devices) {
+    node.nics = std::max(1, node.nics * devices / node.devices);
+    node.devices = devices;
+  }
+  if (double const rate = number_or(row, "internode_GBps_per_gpu", 0); rate > 0)
+    node.nic = BytesPerSecond(rate * 1e9 * node.devices / node.nics);
+  int const gpus = static_cast<int>(whole(row, "gpus"));
+  cluster.nodes = (gpus + node.devices - 1) / node.devices;
+  return cluster;
+}
+
+std::string strategy_of(Plan const& plan) {
+  std::string text;
+  auto add = [&](bool used, std::string_view name) {
+    if (used)
+      text += (text.empty() ? "" : "+") + std::string(name);
+  };
+  add(plan.tp > 1, "tp");
+  add(plan.pp > 1, plan.chunks > 1 ? "pp interleaved" : "pp");
+  add(plan.dp > 1, plan.zero_stage > 0 ? "zero 1" : "dp");
+  if (text.empty())
+    text = "one device";
+  if (plan.recompute != Recompute::none)
+    text += fmt::format(", {} recompute", to_string(plan.recompute));
+  return text;
+}
+
+// Fills in the run, or says why it cannot be expressed.
+std::string express(CsvRow const& row, Profiles& profiles, PublishedRun& run) {
+  if (std::string const unknown = unknown_strategy(row); !unknown.empty())
+    return unknown;
+  run.hardware = hardware_of(row);
+  if (run.hardware.empty())
+    return "no hardware profile of chip " + run.chip;
+  run.framework = framework_of(row);
+  if (run.framework.empty())
+    return "no framework profile of " + row.text("framework");
+  Framework const& framework = framework_named(profiles, run.framework);
+  run.plan = plan_of(row, framework);
+  run.model = model_of(row, framework, run.plan.tp);
+  run.cluster = cluster_of(row, hardware_named(profiles, run.hardware));
+  run.strategy = strategy_of(run.plan);
+  if (std::vector<PlanFinding> const findings = check(run.model, run.plan); !findings.empty())
+    return "plan checker: " + findings[0].rule;
+  return "";
+}
+
+} // namespace
+
+RunTable read_run_table(std::string const& path) {
+  CsvTable const table = read_csv(path);
+  RunTable result;
+  Profiles profiles;
+  constexpr double gib = 1024.0 * 1024 * 1024;
+  for (std::size_t i = 0; i < table.rows.size(); ++i) {
+    CsvRow const row(table, i);
+    PublishedRun run;
+    run.id = row.text("run_id");
+    run.config = row.text_or_empty("config_id");
+    run.family = row.text_or_empty("family");
+    run.source = row.text_or_empty("source");
+    run.trust = row.text_or_empty("trust");
+    run.chip = row.text("chip");
+    run.trainer = row.text("framework");
+    run.step = number_or(row, "step_s", 0);
+    run.peak_memory = number_or(row, "peak_mem_gib", 0) * gib;
+    run.memory_note = row.text_or_empty("mem_note");
+    run.memory_trust = row.text_or_empty("mem_trust");
+    run.verdict = row.text_or_empty("verdict");
+    if (std::string const why = express(row, profiles, run); !why.empty())
+      ++result.left_out[why];
+    else
+      result.runs.push_back(std::move(run));
+  }
+  return result;
+}
+
+std::string published_runs_path() { return FOREPLAN_PUBLISHED "/runs.csv"; }
+std::string published_oom_path() { return FOREPLAN_PUBLISHED "/oom.csv"; }
+
+} // namespace foreplan

@@ -8,6 +8,8 @@
 namespace foreplan {
 
 int run_accuracy_kernels(std::vector<std::string> const& arguments);
+int run_accuracy_memory(std::vector<std::string> const& arguments);
+int run_accuracy_ratios(std::vector<std::string> const& arguments);
 int run_accuracy_runs(std::vector<std::string> const& arguments);
 int run_accuracy_collectives(std::vector<std::string> const& arguments);
 
@@ -23,6 +25,7 @@ int calibrate_collectives(CalibrateFiles const& files);
 struct MachineOptions {
   int ranks = 0;
   int threads = 0;
+  bool quick = false; // few shapes, bf16 only: seconds, not minutes
   std::string out;
 };
 int calibrate_machine(MachineOptions const& options);

@@ -82,6 +82,7 @@ int run_calibrate(std::vector<std::string> const& arguments) {
   options.add_options()("points", "measurements: a table of kernels, or of collectives, or what nccl-tests prints",
                         text())("hardware", "profile to begin with", text())("out", "profile to write", text())(
       "this-machine", "measure the processors that this runs on, and write their profile")(
+      "quick", "with --this-machine: few shapes, bf16 only")(
       "ranks", "with --this-machine: processes that a run will have; 0: one a core",
       cxxopts::value<std::string>()->default_value("0"))("threads", "threads of each; 0: its share of the cores",
                                                          cxxopts::value<std::string>()->default_value("0"));
@@ -90,7 +91,7 @@ int run_calibrate(std::vector<std::string> const& arguments) {
     return 0;
   if (parsed->count("this-machine") > 0)
     return calibrate_machine({static_cast<int>(whole_number(*parsed, "ranks", 0, 4096)),
-                              static_cast<int>(whole_number(*parsed, "threads", 0, 4096)),
+                              static_cast<int>(whole_number(*parsed, "threads", 0, 4096)), parsed->count("quick") > 0,
                               required_text(*parsed, "out")});
   CalibrateFiles const files{required_text(*parsed, "points"), required_text(*parsed, "hardware"),
                              required_text(*parsed, "out")};

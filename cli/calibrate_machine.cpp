@@ -39,8 +39,9 @@ int calibrate_machine(MachineOptions const& options) {
   int const ranks = options.ranks > 0 ? options.ranks : std::max(1, topology.cores / std::max(1, options.threads));
   int const threads = options.threads > 0 ? options.threads : std::max(1, topology.cores / ranks);
   TemporaryFile const file;
-  std::vector<std::string> const suite{sibling_program("foreplan-suite"), "--threads", std::to_string(threads), "--out",
-                                       file.path()};
+  std::vector<std::string> const suite{
+      sibling_program("foreplan-suite"), "--threads", std::to_string(threads), "--out", file.path(), "--quick",
+      options.quick ? "yes" : "no"};
   int const code = run_child(under_mpirun(ranks, threads, topology.cores, suite));
   if (code != 0)
     throw InputError(fmt::format("foreplan-suite has failed with exit code {}", code));

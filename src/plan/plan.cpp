@@ -60,6 +60,10 @@ std::string_view to_string(Attention attention) { return attention == Attention:
 
 std::string_view to_string(P2p p2p) { return p2p == P2p::synchronous ? "synchronous" : "overlapped"; }
 
+std::string_view to_string(LayerPlacement placement) {
+  return placement == LayerPlacement::even ? "even" : "cost_share";
+}
+
 std::string_view to_string(ContextParallel type) {
   switch (type) {
     case ContextParallel::all_gather: return "all_gather";
@@ -67,10 +71,6 @@ std::string_view to_string(ContextParallel type) {
     case ContextParallel::ring: return "ring";
   }
   return "?";
-}
-
-std::string_view to_string(LayerPlacement placement) {
-  return placement == LayerPlacement::even ? "even" : "cost_share";
 }
 
 std::string describe(Plan const& plan) {

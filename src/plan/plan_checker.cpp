@@ -436,11 +436,11 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
     return findings;
   check_tensor_parallel(model, plan, findings);
   check_sequence_parallel(model, plan, findings);
-  check_context_parallel(model, plan, findings);
-  check_domino(plan, findings);
   check_layout(model, plan, findings);
   if (!findings.empty())
     return findings;
+  check_context_parallel(model, plan, findings);
+  check_domino(plan, findings);
   check_layers(model, plan, findings);
   check_schedule(model, plan, findings);
   check_batch(plan, findings);

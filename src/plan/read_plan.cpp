@@ -37,8 +37,8 @@ void read_choice(JsonReader const& reader, std::string_view key,
 }
 
 Execution read_execution(JsonReader const& reader) {
-  reader.expect_keys(
-      {"issue", "fused_accumulation", "async_tensor_parallel", "layer_placement", "eager", "portable_attention"});
+  reader.expect_keys({"issue", "fused_accumulation", "async_tensor_parallel", "layer_placement", "eager_activations",
+                      "eager_layout", "eager_loss", "broadcast_parameters", "portable_attention"});
   Execution execution;
   auto read_switch = [&](std::string_view key, bool& field) {
     if (auto const value = reader.find(key))
@@ -48,7 +48,10 @@ Execution read_execution(JsonReader const& reader) {
     execution.issue = value->quantity<Seconds>();
   read_switch("fused_accumulation", execution.fused_accumulation);
   read_switch("async_tensor_parallel", execution.async_tensor_parallel);
-  read_switch("eager", execution.eager);
+  read_switch("eager_activations", execution.eager_activations);
+  read_switch("eager_layout", execution.eager_layout);
+  read_switch("eager_loss", execution.eager_loss);
+  read_switch("broadcast_parameters", execution.broadcast_parameters);
   read_switch("portable_attention", execution.portable_attention);
   read_choice<LayerPlacement>(reader, "layer_placement",
                               {{"even", LayerPlacement::even}, {"cost_share", LayerPlacement::cost_share}},
@@ -56,11 +59,18 @@ Execution read_execution(JsonReader const& reader) {
   return execution;
 }
 
-std::string execution_json(Execution const& execution) {
-  return fmt::format("{{\"issue\": \"{} us\", \"fused_accumulation\": {}, \"async_tensor_parallel\": {}, "
-                     "\"layer_placement\": \"{}\", \"eager\": {}, \"portable_attention\": {}}}",
-                     execution.issue.value() * 1e6, execution.fused_accumulation, execution.async_tensor_parallel,
-                     to_string(execution.layer_placement), execution.eager, execution.portable_attention);
+std::string execution_json(Execution const& e) {
+  std::string text = fmt::format("{{\"issue\": \"{} us\"", e.issue.value() * 1e6);
+  auto add = [&](std::string_view key, bool value) { text += fmt::format(", \"{}\": {}", key, value); };
+  add("fused_accumulation", e.fused_accumulation);
+  add("async_tensor_parallel", e.async_tensor_parallel);
+  text += fmt::format(", \"layer_placement\": \"{}\"", to_string(e.layer_placement));
+  add("eager_activations", e.eager_activations);
+  add("eager_layout", e.eager_layout);
+  add("eager_loss", e.eager_loss);
+  add("broadcast_parameters", e.broadcast_parameters);
+  add("portable_attention", e.portable_attention);
+  return text + "}";
 }
 
 } // namespace

@@ -212,6 +212,9 @@ struct Group {
   friend auto operator<=>(Group const&, Group const&) = default;
 };
 
+// Ascending; a middle stage is no member of a group of the pipeline's ends.
+std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group);
+
 // A one-way connection between the ranks of equal tp and dp index of two stages; transfers on it match in order.
 struct Channel {
   enum class What : std::uint8_t { activation, gradient };
@@ -240,6 +243,7 @@ struct Op {
                                     // hold the same tensor
   bool transposed = false;          // linear_*: the weight is stored (out, in), not (in, out)
   int launches = 1;                 // kernels that the host issues for it
+  bool by_owner = false;            // all_gather: a broadcast of each member's part, one after the other
   bool portable = false;            // fused attention: without the instructions of newer chips
   bool core_attention = false;      // dropped and rebuilt by selective recompute
   Group group;                      // collectives

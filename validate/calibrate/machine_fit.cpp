@@ -3,7 +3,7 @@
 #include <Eigen/Dense>
 
 #include <algorithm>
-#include <array>
+#include <bit>
 #include <cmath>
 #include <map>
 #include <utility>
@@ -39,7 +39,10 @@ struct Solution {
 // Least squares with x >= 0: the best of all subsets of parts that come out positive.
 Solution solve(Eigen::MatrixXd const& a, Eigen::VectorXd const& weights) {
   Solution best;
+  auto const most = std::max<int>(1, static_cast<int>(a.rows()) / 3); // parts that so few rows can tell apart
   for (int subset = 1; subset < 1 << parts; ++subset) {
+    if (std::popcount(static_cast<unsigned>(subset)) > most)
+      continue;
     std::vector<Eigen::Index> chosen;
     for (int part = 0; part < parts; ++part)
       if ((subset >> part & 1) != 0 && a.col(part).cwiseAbs().maxCoeff() > 0)

@@ -54,7 +54,7 @@ inline float exponential_of_negative(float x) {
   return x < lowest ? 0.0F : p * power;
 }
 
-// Absolute error below 3e-7: an odd rational approximation on |x| <= 4, beyond which erf is +-1 to a float's precision
+// Absolute error below 4e-7: an odd rational approximation on |x| <= 4, beyond which erf is +-1 to a float's precision
 // (coefficients: Eigen's generic_fast_erf, MPL2).
 inline float error_function(float x) {
   float const y = x < -4 ? -4.0F : (x > 4 ? 4.0F : x);

@@ -19,6 +19,7 @@ struct Arguments {
   int threads = 1;
   std::string out;
   std::string scratch = "/tmp";
+  bool quick = false;
 };
 
 Arguments read_arguments(int argc, char** argv) {
@@ -31,6 +32,8 @@ Arguments read_arguments(int argc, char** argv) {
       arguments.out = argv[i + 1];
     else if (key == "--scratch")
       arguments.scratch = argv[i + 1];
+    else if (key == "--quick")
+      arguments.quick = std::string_view(argv[i + 1]) == "yes";
   }
   return arguments;
 }
@@ -43,9 +46,9 @@ int main(int argc, char** argv) {
   Job job(timeout);
   Arguments const arguments = read_arguments(argc, argv);
   if (arguments.out.empty() || arguments.threads < 1)
-    job.fail("usage: foreplan-suite --threads N --out FILE [--scratch FOLDER]", 2);
+    job.fail("usage: foreplan-suite --threads N --out FILE [--scratch FOLDER] [--quick yes]", 2);
   try {
-    std::string const rows = run_suite(job, arguments.threads, arguments.scratch);
+    std::string const rows = run_suite(job, arguments.threads, arguments.scratch, arguments.quick);
     if (job.rank() == 0) {
       std::FILE* file = std::fopen(arguments.out.c_str(), "w");
       if (file == nullptr || std::fputs(rows.c_str(), file) < 0 || std::fclose(file) != 0)

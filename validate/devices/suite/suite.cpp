@@ -5,12 +5,14 @@
 #include "validate/devices/clock.hpp"
 #include "validate/devices/cpu/gemm.hpp"
 #include "validate/devices/cpu/transfers.hpp"
+#include "validate/devices/measure.hpp"
 #include "validate/devices/runner.hpp"
 
 #include <fmt/format.h>
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <map>
@@ -66,86 +68,98 @@ Model llama(std::int64_t hidden, std::int64_t vocabulary) {
   return model;
 }
 
-std::vector<Training> trainings() {
+std::vector<Training> trainings(bool quick) {
+  struct Tokens {
+    std::int64_t length, sequences;
+    Attention attention;
+    bool is_llama;
+  };
+  constexpr std::array<Tokens, 6> tokens{{{128, 1, Attention::fused, false},
+                                          {256, 2, Attention::unfused, true},
+                                          {512, 1, Attention::fused, true},
+                                          {512, 1, Attention::unfused, false},
+                                          {1024, 1, Attention::fused, true},
+                                          {1024, 2, Attention::fused, false}}};
   std::vector<Training> all;
-  for (DType dtype : {DType::bf16, DType::fp32})
-    for (std::int64_t hidden : {128, 256, 512, 1024})
-      for (auto const& [s, b] : {std::pair(128, 1), std::pair(256, 2), std::pair(1024, 1), std::pair(1024, 2)}) {
+  for (DType dtype : quick ? std::vector{DType::bf16} : std::vector{DType::bf16, DType::fp32})
+    for (std::int64_t hidden : quick ? std::vector{256, 512} : std::vector{128, 256, 512, 1024})
+      for (Tokens const& shape : tokens) {
         Plan plan;
         plan.parameter_dtype = dtype;
-        plan.sequence_length = s;
-        plan.micro_batch = b;
-        plan.global_batch = b;
-        plan.attention = b == 2 && s == 256 ? Attention::unfused : Attention::fused;
-        Model model = (s == 128 || b == 2) ? gpt(hidden, 8 * hidden) : llama(hidden, 16 * hidden);
-        model.dropout = s == 256;
+        plan.sequence_length = shape.length;
+        plan.micro_batch = plan.global_batch = shape.sequences;
+        plan.attention = shape.attention;
+        Model model = shape.is_llama ? llama(hidden, 16 * hidden) : gpt(hidden, 8 * hidden);
+        model.dropout = shape.attention == Attention::unfused;
         all.push_back({std::move(model), plan});
       }
   return all;
 }
 
-// The shortest of several steps: of every op, and of the whole.
-struct Shortest {
+// Of several steps the median, as `foreplan validate` takes it of a run: of every op, and of the whole.
+struct StepTimes {
   std::vector<double> ops; // by instance
-  double step = 1e30;
-  double busy = 0; // sum of the ops of that step
+  double step = 0;
+  double busy = 0; // sum of the ops of the median step
 };
 
-Shortest run_steps(Runner& runner) {
+StepTimes run_steps(Runner& runner) {
   constexpr int steps = 7;
-  Shortest shortest;
-  shortest.ops.assign(runner.instances().size(), 1e30);
-  for (int step = 0; step < steps; ++step) {
+  std::vector<std::vector<double>> ops(runner.instances().size());
+  std::vector<std::pair<double, double>> all; // of each step: seconds, busy
+  for (int step = 0; step <= steps; ++step) { // the first one warms up
     runner.prepare_step();
     MPI_Barrier(MPI_COMM_WORLD);
     double const begin = now();
     runner.run_step();
     double const taken = now() - begin;
+    if (step == 0)
+      continue;
     double busy = 0;
-    for (std::size_t i = 0; i < shortest.ops.size() && step > 0; ++i) {
-      double const seconds = runner.times()[i].end - runner.times()[i].start;
-      shortest.ops[i] = std::min(shortest.ops[i], seconds);
-      busy += seconds;
+    for (std::size_t i = 0; i < ops.size(); ++i) {
+      ops[i].push_back(runner.times()[i].end - runner.times()[i].start);
+      busy += ops[i].back();
     }
-    if (step > 0 && taken < shortest.step) {
-      shortest.step = taken;
-      shortest.busy = busy;
-    }
+    all.emplace_back(taken, busy);
   }
-  return shortest;
+  std::sort(all.begin(), all.end());
+  StepTimes times{{}, all[all.size() / 2].first, all[all.size() / 2].second};
+  for (std::vector<double> const& seconds : ops)
+    times.ops.push_back(median_of(seconds).value);
+  return times;
 }
 
 // Seconds between ops that follow each other, beyond `known` a kernel: shared out among all kernels, or, if it has any,
 // among the communication ops.
-double gap_of(Runner const& runner, Shortest const& shortest, double known) {
+double gap_of(Runner const& runner, StepTimes const& times, double known) {
   auto const count = [&](auto const& is) {
     return static_cast<double>(std::count_if(runner.instances().begin(), runner.instances().end(),
                                              [&](Instance const& instance) { return is(instance.op->kind); }));
   };
   double const kernels = count([](OpKind kind) { return kernel_class(kind) != KernelClass::none; });
   double const transfers = count(is_communication);
-  double const idle = shortest.step - shortest.busy - known * kernels;
+  double const idle = times.step - times.busy - known * kernels;
   return std::max(0.0, idle / (transfers > 0 ? transfers : kernels));
 }
 
-// Of equal ops the shortest time each, and of these the mean: what a quiet machine takes, cold and warm caches as they are.
+// Of equal ops the mean, cold and warm caches as they are.
 struct Row {
   double seconds = 0;
   int count = 0;
 };
 using RowKey = std::tuple<OpKind, DType, double, double>; // flops, bytes
 
-std::string kernel_rows(Job& job, int threads, double& gap) {
+std::string kernel_rows(Job& job, int threads, bool quick, double& gap) {
   std::vector<double> kernel_gaps;
   std::string rows;
   int done = 0;
-  std::vector<Training> const all = trainings();
+  std::vector<Training> const all = trainings(quick);
   for (Training const& training : all) {
     Program const program = compile(training.model, training.plan);
     Runner runner(program, MPI_COMM_SELF, job, {.training = {}, .threads = threads});
-    Shortest const shortest = run_steps(runner);
+    StepTimes const times = run_steps(runner);
     std::map<RowKey, Row> measured;
-    for (std::size_t i = 0; i < shortest.ops.size(); ++i) {
+    for (std::size_t i = 0; i < times.ops.size(); ++i) {
       Instance const& instance = runner.instances()[i];
       Operands operands;
       for (TensorId id : instance.op->reads)
@@ -156,13 +170,13 @@ std::string kernel_rows(Job& job, int threads, double& gap) {
         continue;
       Amount const amount = amount_of(*instance.op, operands);
       Row& row = measured[{instance.op->kind, working_dtype(operands), amount.flops.value(), amount.bytes.value()}];
-      row.seconds += shortest.ops[i];
+      row.seconds += times.ops[i];
       ++row.count;
     }
     for (auto const& [key, row] : measured)
       rows += fmt::format("kernel,{},{},{},{},{}\n", to_string(std::get<0>(key)), to_string(std::get<1>(key)),
                           std::get<2>(key), std::get<3>(key), row.seconds / row.count);
-    kernel_gaps.push_back(gap_of(runner, shortest, 0));
+    kernel_gaps.push_back(gap_of(runner, times, 0));
     say(job, fmt::format("kernels, {} of {} steps", ++done, all.size()));
   }
   std::nth_element(kernel_gaps.begin(), kernel_gaps.begin() + static_cast<std::ptrdiff_t>(kernel_gaps.size() / 2),
@@ -180,20 +194,21 @@ Tensor flat_tensor(std::int64_t elements, DType dtype) {
   return tensor;
 }
 
-// Best of several: the time until the last rank has its result, from when all had come.
+// Median of several: the time until the last rank has its result, from when all had come.
 template <class Work>
 double together(Work const& work) {
   constexpr int repeats = 9;
-  double best = 1e30;
-  for (int i = 0; i < repeats; ++i) {
+  std::vector<double> seconds;
+  for (int i = 0; i <= repeats; ++i) { // the first one warms up
     MPI_Barrier(MPI_COMM_WORLD);
     double const begin = now();
     work();
     double taken = now() - begin;
     MPI_Allreduce(MPI_IN_PLACE, &taken, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    best = std::min(best, i == 0 ? best : taken);
+    if (i > 0)
+      seconds.push_back(taken);
   }
-  return best;
+  return median_of(seconds).value;
 }
 
 struct AlignedFree {
@@ -207,11 +222,11 @@ Memory allocate(std::int64_t bytes) {
   return memory;
 }
 
-std::string communication_rows(Job& job) {
+std::string communication_rows(Job& job, bool quick) {
   std::string rows;
   int const ranks = job.size();
-  constexpr std::int64_t most = std::int64_t{1} << 25; // bytes of a whole buffer
-  Memory const whole = allocate(most * 2), part = allocate(most * 2);
+  std::int64_t const most = std::int64_t{1} << (quick ? 24 : 27); // bytes of a whole buffer
+  Memory const whole = allocate(most);
   for (DType dtype : {DType::bf16, DType::fp32})
     for (OpKind kind : {OpKind::all_reduce, OpKind::all_gather, OpKind::reduce_scatter, OpKind::send}) {
       for (std::int64_t bytes = 1 << 13; bytes <= most; bytes *= 4) {
@@ -219,7 +234,8 @@ std::string communication_rows(Job& job) {
         Tensor const all = flat_tensor(elements, dtype), own = flat_tensor(elements / ranks, dtype);
         Op op;
         op.kind = kind;
-        Operand const large{whole.get(), &all}, other{part.get(), &all}, small{part.get(), &own};
+        // In place, as in programs: a rank's part lies where it belongs in the whole.
+        Operand const large{whole.get(), &all}, small{whole.get() + job.rank() * own.elements() * size_of(dtype), &own};
         Operands operands{{&all}, {&all}};
         double const seconds = together([&] {
           Endpoint endpoint{.communicator = MPI_COMM_WORLD};
@@ -228,7 +244,7 @@ std::string communication_rows(Job& job) {
           if (kind == OpKind::reduce_scatter)
             return communicate(op, Storage::as_planned, &large, &small, endpoint);
           if (kind == OpKind::all_reduce)
-            return communicate(op, Storage::as_planned, &large, &other, endpoint);
+            return communicate(op, Storage::as_planned, &large, &large, endpoint);
           endpoint.peer = job.rank() ^ 1;
           if (endpoint.peer >= ranks)
             return;
@@ -304,7 +320,7 @@ std::string transfer_rows(Job& job, std::string const& scratch) {
 
 } // namespace
 
-std::string run_suite(Job& job, int threads, std::string const& scratch) {
+std::string run_suite(Job& job, int threads, std::string const& scratch, bool quick) {
   omp_set_num_threads(threads);
   std::string rows = fmt::format("base_memory,{}\nversions,{}\n", resident(), versions());
   rows += fmt::format("triad,{}\n", triad_rate());
@@ -312,10 +328,10 @@ std::string run_suite(Job& job, int threads, std::string const& scratch) {
   rows += transfer_rows(job, scratch);
   say(job, "copies and files");
   double kernel_gap = 0;
-  rows += kernel_rows(job, threads, kernel_gap);
+  rows += kernel_rows(job, threads, quick, kernel_gap);
   rows += fmt::format("kernel_gap,{}\n", kernel_gap);
   if (job.size() > 1) {
-    rows += communication_rows(job);
+    rows += communication_rows(job, quick);
     rows += fmt::format("communication_gap,{}\n", communication_gap(job, threads, kernel_gap));
   }
   return rows;

@@ -15,7 +15,7 @@
 
 namespace foreplan {
 
-// Collective over MPI_COMM_WORLD; the rows on rank 0. Prints what it is at to stderr.
-std::string run_suite(Job& job, int threads, std::string const& scratch);
+// Collective over MPI_COMM_WORLD; the rows on rank 0. Prints what it is at to stderr. `quick`: bf16 only, few shapes.
+std::string run_suite(Job& job, int threads, std::string const& scratch, bool quick);
 
 } // namespace foreplan

@@ -15,7 +15,7 @@ namespace {
 constexpr char const* plan_options[] = {
     "tp",        "pp",      "dp",          "chunks",       "sequence-parallel", "zero",      "schedule",
     "recompute", "seq-len", "micro-batch", "global-batch", "attention",         "framework", "micro-batch-group",
-    "layout"};
+    "layout",    "cp",      "cp-type",     "domino-slices"};
 
 std::vector<int> layout_of(cxxopts::ParseResult const& parsed) {
   std::vector<int> layout;
@@ -39,6 +39,12 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.tp = static_cast<int>(whole_number(parsed, "tp", 1, 1 << 20));
   plan.pp = static_cast<int>(whole_number(parsed, "pp", 1, 1 << 20));
   plan.dp = static_cast<int>(whole_number(parsed, "dp", 1, 1 << 20));
+  plan.cp = static_cast<int>(whole_number(parsed, "cp", 1, 1 << 20));
+  plan.cp_type = choice<ContextParallel, 3>(parsed, "cp-type",
+                                            {{{"all_gather", ContextParallel::all_gather},
+                                              {"all_to_all", ContextParallel::all_to_all},
+                                              {"ring", ContextParallel::ring}}});
+  plan.domino_slices = static_cast<int>(whole_number(parsed, "domino-slices", 1, 1 << 20));
   plan.chunks = static_cast<int>(whole_number(parsed, "chunks", 1, 1 << 20));
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
   plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
@@ -94,6 +100,9 @@ void add_plan_options(cxxopts::Options& options) {
       ("tp", "tensor parallel degree", text()->default_value("1"))
       ("pp", "pipeline stages", text()->default_value("1"))
       ("dp", "data parallel degree", text()->default_value("1"))
+      ("cp", "context parallel degree: ranks that share out each sequence", text()->default_value("1"))
+      ("cp-type", "all_gather, all_to_all or ring", text()->default_value("all_gather"))
+      ("domino-slices", "row slices of a micro-batch that hide each other's tp communication", text()->default_value("1"))
       ("chunks", "model chunks a stage (interleaved schedule; V-shaped ones have 2)", text()->default_value("1"))
       ("micro-batch-group", "interleaved: micro-batches that run one chunk in a row; 0: pp", text()->default_value("0"))
       ("sequence-parallel", "shard tokens over tp outside its regions")
@@ -125,7 +134,7 @@ Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan) {
   cluster.nodes = parsed.count("nodes") > 0 ? static_cast<int>(whole_number(parsed, "nodes", 1, 100'000)) : needed;
   if (cluster.nodes < needed)
     throw InputError(
-        fmt::format("--nodes {}: the plan has tp * pp * dp = {} ranks and needs at least {} nodes of {} devices",
+        fmt::format("--nodes {}: the plan has tp * cp * pp * dp = {} ranks and needs at least {} nodes of {} devices",
                     cluster.nodes, plan.world_size(), needed, devices));
   return cluster;
 }

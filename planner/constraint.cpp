@@ -24,6 +24,7 @@ std::vector<Field> const& fields() {
   static std::vector<Field> const all{
       {"tp", [](Plan const& p) -> std::int64_t { return p.tp; }, {}},
       {"pp", [](Plan const& p) -> std::int64_t { return p.pp; }, {}},
+      {"cp", [](Plan const& p) -> std::int64_t { return p.cp; }, {}},
       {"dp", [](Plan const& p) -> std::int64_t { return p.dp; }, {}},
       {"chunks", [](Plan const& p) -> std::int64_t { return p.chunks; }, {}},
       {"micro-batch", [](Plan const& p) { return p.micro_batch; }, {}},

@@ -50,11 +50,13 @@ void add(Breakdown& sum, Breakdown const& part, double weight) {
   for (std::size_t i = 0; i < sum.compute.size(); ++i)
     sum.compute[i] += part.compute[i] * weight;
   sum.exposed_tp += part.exposed_tp * weight;
+  sum.exposed_cp += part.exposed_cp * weight;
   sum.exposed_dp += part.exposed_dp * weight;
   sum.exposed_pp += part.exposed_pp * weight;
   sum.host += part.host * weight;
   sum.bubble += part.bubble * weight;
   sum.hidden_tp += part.hidden_tp * weight;
+  sum.hidden_cp += part.hidden_cp * weight;
   sum.hidden_dp += part.hidden_dp * weight;
   sum.hidden_pp += part.hidden_pp * weight;
   sum.communicating += part.communicating * weight;

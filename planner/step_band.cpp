@@ -55,7 +55,7 @@ ClassSums sums_of(Folding const& folding) {
 std::array<double, op_classes> seconds_of(CriticalPath const& path) {
   auto const seconds = [&](PathKind kind) { return path.by_kind[static_cast<std::size_t>(kind)].value(); };
   return {seconds(PathKind::gemm), seconds(PathKind::attention), seconds(PathKind::memory_bound),
-          seconds(PathKind::tp) + seconds(PathKind::dp) + seconds(PathKind::pp)};
+          seconds(PathKind::tp) + seconds(PathKind::cp) + seconds(PathKind::dp) + seconds(PathKind::pp)};
 }
 
 } // namespace

@@ -133,7 +133,8 @@ private:
 
   // The ring of a collective over tp or dp on this rank; nothing for other ops and for groups of one.
   std::optional<Ring> ring_of(Op const& op) {
-    if (!is_collective(op.kind) || op.group.axes.contains(Axis::pp))
+    bool const is_no_ring = op.kind == OpKind::all_to_all || op.kind == OpKind::ring_shift; // one step as it is
+    if (!is_collective(op.kind) || is_no_ring || op.group.axes.contains(Axis::pp))
       return std::nullopt;
     std::vector<Rank> const members = group_of(program_.plan, rank_, op.group.axes);
     if (members.size() == 1)
@@ -161,7 +162,7 @@ private:
     ring.latency = crosses_nodes ? node.network_latency : node.scale_up_latency;
     ring.rate_cap = BytesPerSecond(rate);
     ring.stream = static_cast<std::uint8_t>(op.stream);
-    std::uint8_t const pair = op.stream == Stream::tp ? 0 : 2;
+    std::uint8_t const pair = op.stream == Stream::tp ? 0 : op.stream == Stream::dp ? 2 : 4;
     ring.send_stream = static_cast<std::uint8_t>(stream_count + 1 + pair);
     ring.receive_stream = static_cast<std::uint8_t>(stream_count + 2 + pair);
     return ring;

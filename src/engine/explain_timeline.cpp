@@ -1,6 +1,7 @@
 #include "engine/explain_timeline.hpp"
 
 #include "engine/entry_index.hpp"
+#include "engine/intervals.hpp"
 
 #include <algorithm>
 #include <vector>
@@ -9,65 +10,13 @@ namespace foreplan {
 
 namespace {
 
-struct Interval {
-  double begin, end;
-};
-
-// Disjoint and ascending; touching intervals joined.
-std::vector<Interval> joined(std::vector<Interval> intervals) {
-  std::sort(intervals.begin(), intervals.end(), [](Interval a, Interval b) { return a.begin < b.begin; });
-  std::vector<Interval> result;
-  for (Interval interval : intervals) {
-    if (!result.empty() && interval.begin <= result.back().end)
-      result.back().end = std::max(result.back().end, interval.end);
-    else if (interval.end > interval.begin)
-      result.push_back(interval);
-  }
-  return result;
-}
-
-double length(std::vector<Interval> const& intervals) {
-  double sum = 0;
-  for (Interval interval : intervals)
-    sum += interval.end - interval.begin;
-  return sum;
-}
-
-std::vector<Interval> common(std::vector<Interval> const& a, std::vector<Interval> const& b) {
-  std::vector<Interval> result;
-  for (std::size_t i = 0, k = 0; i < a.size() && k < b.size();) {
-    double const begin = std::max(a[i].begin, b[k].begin), end = std::min(a[i].end, b[k].end);
-    if (end > begin)
-      result.push_back({begin, end});
-    (a[i].end < b[k].end ? i : k)++;
-  }
-  return result;
-}
-
-std::vector<Interval> without(std::vector<Interval> const& a, std::vector<Interval> const& b) {
-  std::vector<Interval> result;
-  std::size_t k = 0;
-  for (Interval interval : a) {
-    while (k < b.size() && b[k].end <= interval.begin)
-      ++k;
-    double begin = interval.begin;
-    for (std::size_t i = k; i < b.size() && b[i].begin < interval.end; ++i) {
-      if (b[i].begin > begin)
-        result.push_back({begin, b[i].begin});
-      begin = std::max(begin, b[i].end);
-    }
-    if (begin < interval.end)
-      result.push_back({begin, interval.end});
-  }
-  return result;
-}
-
-enum Lane : std::size_t { compute_lane, tp_lane, dp_lane, pp_lane, host_lane, lanes };
+enum Lane : std::size_t { compute_lane, tp_lane, cp_lane, dp_lane, pp_lane, host_lane, lanes };
 
 Lane lane_of(std::uint8_t stream) {
   switch (static_cast<Stream>(stream)) {
     case Stream::compute: return compute_lane;
     case Stream::tp: return tp_lane;
+    case Stream::cp: return cp_lane;
     case Stream::dp: return dp_lane;
     default: return pp_lane;
   }
@@ -78,15 +27,18 @@ void add_compute(Breakdown& result, BlockOrigin const& origin, TimelineEntry con
   if (origin.op != nullptr) {
     result.compute[static_cast<std::size_t>(kernel_class(origin.op->kind))] += taken;
   } else if (is_segment(origin)) { // stretched by what ran beside it
-    Seconds const inside = origin.exposed_tp + origin.compute[0] + origin.compute[1] + origin.compute[2] +
-                           origin.compute[3];
+    Seconds const inside = origin.exposed_tp + origin.exposed_cp + origin.compute[0] + origin.compute[1] +
+                           origin.compute[2] + origin.compute[3];
     double const stretch = taken / inside;
     for (std::size_t i = 0; i < result.compute.size(); ++i)
       result.compute[i] += origin.compute[i] * stretch;
     result.exposed_tp += origin.exposed_tp * stretch;
     result.hidden_tp += origin.hidden_tp * stretch;
-    result.communicating += (origin.exposed_tp + origin.hidden_tp) * stretch;
-    result.overlapped += origin.hidden_tp * stretch;
+    result.exposed_cp += origin.exposed_cp * stretch;
+    result.hidden_cp += origin.hidden_cp * stretch;
+    Seconds const hidden = origin.hidden_tp + origin.hidden_cp;
+    result.communicating += (origin.exposed_tp + origin.exposed_cp + hidden) * stretch;
+    result.overlapped += hidden * stretch;
   } else {
     std::vector<Op> const& ops = ops_of(*origin.layer_program, origin.kind);
     result.compute[static_cast<std::size_t>(kernel_class(ops[static_cast<std::size_t>(ran.item)].kind))] += taken;
@@ -130,6 +82,7 @@ Breakdown breakdown_of(Folding const& folding, Timeline const& timeline, std::si
     idle = without(idle, there);
   };
   expose(tp_lane, result.exposed_tp, &result.hidden_tp);
+  expose(cp_lane, result.exposed_cp, &result.hidden_cp);
   expose(dp_lane, result.exposed_dp, &result.hidden_dp);
   expose(pp_lane, result.exposed_pp, &result.hidden_pp);
   expose(host_lane, result.host, nullptr);

@@ -40,7 +40,12 @@ PathPart part_of(Op const& op, SlotKind kind, bool step_level) {
 
 PathKind kind_of(Op const& op) {
   if (is_communication(op.kind))
-    return op.stream == Stream::tp ? PathKind::tp : op.stream == Stream::dp ? PathKind::dp : PathKind::pp;
+    switch (op.stream) {
+      case Stream::tp: return PathKind::tp;
+      case Stream::cp: return PathKind::cp;
+      case Stream::dp: return PathKind::dp;
+      default: return PathKind::pp;
+    }
   switch (kernel_class(op.kind)) {
     case KernelClass::gemm: return PathKind::gemm;
     case KernelClass::attention: return PathKind::attention;
@@ -200,12 +205,14 @@ private:
     Seconds const taken(ran.end - ran.start);
     BlockOrigin const& from = origin(place);
     if (is_segment(from)) {
-      Seconds const inside = from.compute[0] + from.compute[1] + from.compute[2] + from.compute[3] + from.exposed_tp;
+      Seconds const inside = from.compute[0] + from.compute[1] + from.compute[2] + from.compute[3] + from.exposed_tp +
+                             from.exposed_cp;
       double const stretch = taken / inside;
       for (std::size_t k = 0; k < 3; ++k)
         step.by_kind[k] = from.compute[k] * stretch;
       step.by_kind[static_cast<std::size_t>(PathKind::memory_bound)] += from.compute[3] * stretch;
       step.by_kind[static_cast<std::size_t>(PathKind::tp)] = from.exposed_tp * stretch;
+      step.by_kind[static_cast<std::size_t>(PathKind::cp)] = from.exposed_cp * stretch;
     } else {
       if (step.part == PathPart::transfer) {
         step.stage = op(place).channel.from;
@@ -226,7 +233,9 @@ private:
 } // namespace
 
 bool is_segment(BlockOrigin const& origin) {
-  return origin.exposed_tp + origin.compute[0] + origin.compute[1] + origin.compute[2] + origin.compute[3] > Seconds(0);
+  return origin.exposed_tp + origin.exposed_cp + origin.compute[0] + origin.compute[1] + origin.compute[2] +
+             origin.compute[3] >
+         Seconds(0);
 }
 
 std::vector<PathStep> critical_path_of(Program const& program, Folding const& folding, Timeline const& timeline) {

@@ -44,6 +44,8 @@ std::string_view collective_name(OpKind kind) {
     case OpKind::all_reduce: return "allreduce";
     case OpKind::reduce_scatter: return "_reduce_scatter_base";
     case OpKind::all_gather: return "_allgather_base";
+    case OpKind::all_to_all: return "all_to_allv";
+    case OpKind::ring_shift: return "coalesced"; // a batched send and receive
     case OpKind::send: return "send";
     default: return "recv";
   }

@@ -154,7 +154,7 @@ private:
   // of micro-batches; where the tensor-parallel transfers are shared, all.
   std::vector<bool> contended_slots() const {
     std::vector<bool> contended(stage_->elements.size(), false);
-    if (tensor_parallel_is_shared()) {
+    if (layer_transfers_are_shared()) {
       contended.assign(stage_->elements.size(), true);
       return contended;
     }
@@ -175,12 +175,12 @@ private:
     return contended;
   }
 
-  // Whether the class's tensor-parallel transfers depend on more than the class itself does: on other classes in the group,
+  // Whether the transfers inside the class's layers (tensor and context parallelism) depend on more than the class itself does: on other classes in the group,
   // or on other transfers over the same links (data-parallel ones aside, whose time is known).
-  bool tensor_parallel_is_shared() const {
+  bool layer_transfers_are_shared() const {
     for (std::int32_t index : partition_.communicators_of_rank[at(representative_)]) {
       CommunicatorInstance const& own = partition_.communicators[at(index)];
-      if (!std::holds_alternative<Group>(own.what) || own.stream != Stream::tp)
+      if (!std::holds_alternative<Group>(own.what) || !is_of_layers(own.stream))
         continue;
       if (result_.program.communicators[at(own.class_index)].members.size() > 1)
         return true;
@@ -191,6 +191,8 @@ private:
     }
     return false;
   }
+
+  static bool is_of_layers(Stream stream) { return stream == Stream::tp || stream == Stream::cp; }
 
   Stream stream_of_class(std::size_t communicator_class) const {
     CommunicatorInstance const& instance = partition_.communicators[at(example_[communicator_class])];
@@ -374,7 +376,9 @@ private:
                        .op = nullptr,
                        .compute = whole.compute,
                        .exposed_tp = whole.exposed_tp,
-                       .hidden_tp = whole.hidden_tp};
+                       .hidden_tp = whole.hidden_tp,
+                       .exposed_cp = whole.exposed_cp,
+                       .hidden_cp = whole.hidden_cp};
     return found->second = add_block({{std::move(item)}}, origin);
   }
 

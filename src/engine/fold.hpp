@@ -28,6 +28,8 @@ struct BlockOrigin {
   std::array<Seconds, 4> compute{}; // by KernelClass
   Seconds exposed_tp{};
   Seconds hidden_tp{};
+  Seconds exposed_cp{};
+  Seconds hidden_cp{};
 };
 
 // A use: an element of the stage program; in kernel form, one layer of a slot.

@@ -87,7 +87,8 @@ struct FoldedProgram {
   std::vector<RankClass> classes;
 };
 
-inline constexpr int stream_limit = 20; // those of a program, and two pairs for the steps of rings (expand_program.hpp)
+inline constexpr int stream_limit =
+    22; // those of a program, and three pairs for the steps of rings (expand_program.hpp)
 inline constexpr std::uint8_t compute_stream = 0;
 
 } // namespace foreplan

@@ -1,6 +1,7 @@
 #include "engine/segment.hpp"
 
 #include "engine/engine.hpp"
+#include "engine/intervals.hpp"
 
 #include <algorithm>
 
@@ -15,6 +16,8 @@ Segment compose(Segment const& first, Segment const& second) {
   both.busy_multiprocessors += second.busy_multiprocessors;
   both.exposed_tp += second.exposed_tp;
   both.hidden_tp += second.hidden_tp;
+  both.exposed_cp += second.exposed_cp;
+  both.hidden_cp += second.hidden_cp;
   for (std::size_t i = 0; i < both.compute.size(); ++i)
     both.compute[i] += second.compute[i];
   return both;
@@ -27,15 +30,22 @@ FoldedProgram alone(FoldedProgram const& program, Block const& block) {
   FoldedProgram single;
   single.links = program.links;
   single.blocks = {block};
+  std::vector<std::int32_t> communicators; // of the whole program, by the one here
   for (Item& item : single.blocks[0].items) {
     single.demands.push_back(program.demands[static_cast<std::size_t>(item.demand)]);
     item.demand = static_cast<std::int32_t>(single.demands.size()) - 1;
-    if (item.communicator >= 0)
-      item.communicator = 0;
+    if (item.communicator >= 0) {
+      auto const known = std::find(communicators.begin(), communicators.end(), item.communicator);
+      auto const index = static_cast<std::int32_t>(known - communicators.begin());
+      if (known == communicators.end()) {
+        communicators.push_back(item.communicator);
+        single.communicators.push_back({"own", {0}});
+      }
+      item.communicator = index;
+    }
     // Before the block there is nothing to wait for.
     std::erase(item.waits, wait_for_entry);
   }
-  single.communicators = {{"own", {0}}};
   single.classes = {{"own", 1, {{0, 0, 0}}, {}}};
   return single;
 }
@@ -58,7 +68,7 @@ Segment segment_of(FoldedProgram const& program, Block const& block, BlockOrigin
   segment.device = timeline.step;
 
   std::vector<Op> const& ops = ops_of(*origin.layer_program, origin.kind);
-  Seconds transfers;
+  std::vector<Interval> compute, tp, cp;
   for (TimelineEntry const& ran : timeline.classes[0]) {
     auto const index = static_cast<std::size_t>(ran.item);
     Seconds const taken(ran.end - ran.start);
@@ -66,14 +76,18 @@ Segment segment_of(FoldedProgram const& program, Block const& block, BlockOrigin
     segment.busy_multiprocessors += single.demands[index].sm_share * taken.value();
     if (single.blocks[0].items[index].stream == compute_stream)
       segment.compute[static_cast<std::size_t>(kernel_class(ops[index].kind))] += taken;
-    else
-      transfers += taken;
+    std::uint8_t const stream = single.blocks[0].items[index].stream;
+    auto& busy = stream == compute_stream ? compute : static_cast<Stream>(stream) == Stream::cp ? cp : tp;
+    busy.push_back({ran.start, ran.end});
   }
-  Seconds busy;
-  for (Seconds seconds : segment.compute)
-    busy += seconds;
-  segment.exposed_tp = std::max(Seconds(0), segment.device - busy);
-  segment.hidden_tp = std::max(Seconds(0), transfers - segment.exposed_tp);
+  for (std::vector<Interval>* busy : {&compute, &tp, &cp})
+    *busy = joined(std::move(*busy));
+  std::vector<Interval> const idle = without({{0, segment.device.value()}}, compute);
+  std::vector<Interval> const only_tp = without(idle, common(idle, cp));
+  segment.exposed_cp = Seconds(length(without(common(idle, cp), tp)));
+  segment.exposed_tp = Seconds(length(only_tp) + length(common(common(idle, cp), tp)));
+  segment.hidden_tp = Seconds(length(common(tp, compute)));
+  segment.hidden_cp = Seconds(length(common(cp, compute)));
   return segment;
 }
 

@@ -16,6 +16,8 @@ struct Segment {
   std::array<Seconds, 4> compute{}; // device seconds by KernelClass
   Seconds exposed_tp;               // of D, not under compute
   Seconds hidden_tp;
+  Seconds exposed_cp; // neither under compute nor beside what is exposed of tp
+  Seconds hidden_cp;
 };
 
 Segment compose(Segment const& first, Segment const& second);

@@ -195,6 +195,25 @@ void check_context_parallel(Model const& model, Plan const& plan, Findings& find
          nearest_of(divisors(kv_heads), plan.cp));
 }
 
+// --------------------------------------------------------------------------------------------------------------- Domino
+
+void check_domino(Plan const& plan, Findings& findings) {
+  if (plan.domino_slices == 1)
+    return;
+  if (plan.tp == 1)
+    find(findings, "Domino needs tp", "Domino hides tensor-parallel communication: it needs tp > 1");
+  if (plan.sequence_parallel)
+    find(findings, "Domino without sequence parallelism",
+         "Domino cuts the rows that sequence parallelism shares out: one of the two");
+  if (plan.cp > 1)
+    find(findings, "Domino without context parallelism", "Domino with context parallelism is not there yet");
+  if (plan.micro_batch % plan.domino_slices != 0)
+    find(
+        findings, "domino_slices divides micro_batch",
+        fmt::format("a micro-batch of {} sequences cannot be cut into {} slices", plan.micro_batch, plan.domino_slices),
+        nearest_of(divisors(plan.micro_batch), plan.domino_slices));
+}
+
 // ------------------------------------------------------------------------------------------------------------- pipeline
 
 bool every_chunk_has_a_layer(Model const& model, Plan const& plan) {
@@ -427,6 +446,7 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   if (!findings.empty())
     return findings;
   check_context_parallel(model, plan, findings);
+  check_domino(plan, findings);
   check_layers(model, plan, findings);
   check_schedule(model, plan, findings);
   check_batch(plan, findings);

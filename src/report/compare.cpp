@@ -85,6 +85,7 @@ std::string tp_reason(Report const& a, Report const& b) {
 std::string dp_reason(Report const& a, Report const& b) {
   return Differences()
       .of("dp", a.plan.dp, b.plan.dp)
+      .of("cp", a.plan.cp, b.plan.cp)
       .of("zero", a.plan.zero_stage, b.plan.zero_stage)
       .of("parameters of a rank over tp * pp =", a.plan.tp * a.plan.pp, b.plan.tp * b.plan.pp)
       .text();
@@ -133,6 +134,7 @@ Comparison compare(Report const& a, Report const& b) {
   part("attention", x.compute[1], y.compute[1], work_reason(a, b));
   part("memory-bound kernels", x.compute[2] + x.compute[3], y.compute[2] + y.compute[3], memory_bound_reason(a, b));
   part("exposed tp communication", x.exposed_tp, y.exposed_tp, tp_reason(a, b));
+  part("exposed cp communication", x.exposed_cp, y.exposed_cp, {});
   part("exposed dp communication", x.exposed_dp, y.exposed_dp, dp_reason(a, b));
   part("exposed pp transfers", x.exposed_pp, y.exposed_pp, pp_reason(a, b));
   part("host", x.host, y.host, {});

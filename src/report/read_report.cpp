@@ -17,6 +17,10 @@ Breakdown read_breakdown(JsonReader const& reader) {
   b.compute = {seconds(reader, "compute_gemm_s"), seconds(reader, "compute_attention_s"),
                seconds(reader, "compute_memory_bound_s"), Seconds(0)};
   b.exposed_tp = seconds(reader, "exposed_tp_s");
+  if (reader.find("exposed_cp_s")) {
+    b.exposed_cp = seconds(reader, "exposed_cp_s");
+    b.hidden_cp = seconds(reader, "hidden_cp_s");
+  }
   b.exposed_dp = seconds(reader, "exposed_dp_s");
   b.exposed_pp = seconds(reader, "exposed_pp_s");
   b.host = seconds(reader, "host_s");

@@ -10,19 +10,24 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json to_json(Breakdown const& b) {
-  return {{"compute_gemm_s", b.compute[0].value()},
-          {"compute_attention_s", b.compute[1].value()},
-          {"compute_memory_bound_s", b.compute[2].value()},
-          {"exposed_tp_s", b.exposed_tp.value()},
-          {"exposed_dp_s", b.exposed_dp.value()},
-          {"exposed_pp_s", b.exposed_pp.value()},
-          {"host_s", b.host.value()},
-          {"bubble_s", b.bubble.value()},
-          {"hidden_tp_s", b.hidden_tp.value()},
-          {"hidden_dp_s", b.hidden_dp.value()},
-          {"hidden_pp_s", b.hidden_pp.value()},
-          {"communicating_s", b.communicating.value()},
-          {"overlapped_s", b.overlapped.value()}};
+  Json json{{"compute_gemm_s", b.compute[0].value()},
+            {"compute_attention_s", b.compute[1].value()},
+            {"compute_memory_bound_s", b.compute[2].value()},
+            {"exposed_tp_s", b.exposed_tp.value()},
+            {"exposed_dp_s", b.exposed_dp.value()},
+            {"exposed_pp_s", b.exposed_pp.value()},
+            {"host_s", b.host.value()},
+            {"bubble_s", b.bubble.value()},
+            {"hidden_tp_s", b.hidden_tp.value()},
+            {"hidden_dp_s", b.hidden_dp.value()},
+            {"hidden_pp_s", b.hidden_pp.value()},
+            {"communicating_s", b.communicating.value()},
+            {"overlapped_s", b.overlapped.value()}};
+  if (b.exposed_cp + b.hidden_cp > Seconds(0)) {
+    json["exposed_cp_s"] = b.exposed_cp.value();
+    json["hidden_cp_s"] = b.hidden_cp.value();
+  }
+  return json;
 }
 
 // "matrix_products_s"
@@ -37,7 +42,8 @@ std::string key_of(PathKind kind) {
 Json to_json(PathSeconds const& seconds) {
   Json json;
   for (std::size_t k = 0; k < path_kinds; ++k)
-    json[key_of(static_cast<PathKind>(k))] = seconds[k].value();
+    if (static_cast<PathKind>(k) != PathKind::cp || seconds[k] > Seconds(0))
+      json[key_of(static_cast<PathKind>(k))] = seconds[k].value();
   return json;
 }
 

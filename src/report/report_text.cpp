@@ -80,6 +80,8 @@ std::string breakdown_table(Report const& report) {
   row("compute: attention", b.compute[1]);
   row("compute: memory-bound kernels", b.compute[2]);
   row("exposed tp communication", b.exposed_tp, "+ " + to_string(b.hidden_tp));
+  if (report.plan.cp > 1)
+    row("exposed cp communication", b.exposed_cp, "+ " + to_string(b.hidden_cp));
   row("exposed dp communication", b.exposed_dp, "+ " + to_string(b.hidden_dp));
   row("exposed pp transfers", b.exposed_pp, "+ " + to_string(b.hidden_pp));
   row("host-bound", b.host);

@@ -15,6 +15,7 @@ std::string_view to_string(PathKind kind) {
     case PathKind::attention: return "attention";
     case PathKind::memory_bound: return "memory-bound kernels";
     case PathKind::tp: return "tp communication";
+    case PathKind::cp: return "cp communication";
     case PathKind::dp: return "dp communication";
     case PathKind::pp: return "pp transfers";
     case PathKind::host: return "host";

@@ -14,8 +14,8 @@
 namespace foreplan {
 
 // What the time was spent on.
-enum class PathKind : std::uint8_t { gemm, attention, memory_bound, tp, dp, pp, host };
-inline constexpr std::size_t path_kinds = 7;
+enum class PathKind : std::uint8_t { gemm, attention, memory_bound, tp, cp, dp, pp, host };
+inline constexpr std::size_t path_kinds = 8;
 std::string_view to_string(PathKind kind);
 
 // Which part of the step an item belongs to.

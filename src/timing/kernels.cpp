@@ -87,8 +87,12 @@ double product_seconds(KernelMachine const& machine, Op const& op, Operands cons
 AttentionShape attention_shape(Op const& op, Operands const& o) {
   std::vector<std::int64_t> const& qkv = o.reads[0]->shape;
   std::int64_t const size = qkv.back();
-  return {.sequences = qkv[0] / op.sequence_length,
-          .length = op.sequence_length,
+  std::int64_t const shard = op.sequence_length / op.context_shards;
+  bool const has_keys = o.reads.size() > (op.kind == OpKind::attention_forward ? 1U : 4U); // tensors of their own
+  std::int64_t const queries = has_keys ? shard : op.sequence_length;
+  return {.sequences = qkv[0] / queries,
+          .length = queries,
+          .keys = op.hop < 0 ? op.sequence_length : shard,
           .heads = qkv[1] * (qkv[2] - 2),
           .kv_heads = qkv[1],
           .key_size = size,

@@ -140,6 +140,12 @@ TEST_CASE("fp64: context parallelism of each type is the step of one device", "[
   std::cout << "fp64, cp: " << cases.size() << " combinations, largest relative difference " << largest << "\n";
 }
 
+TEST_CASE("fp64: Domino is the step of one device", "[domino]") {
+  std::vector<EquivalenceCase> const cases = domino_cases(1);
+  double const largest = check_all<double>(cases, fp64_tolerance);
+  std::cout << "fp64, Domino: " << cases.size() << " combinations, largest relative difference " << largest << "\n";
+}
+
 TEST_CASE("some combinations, for slow builds") {
   std::vector<EquivalenceCase> cases;
   std::vector<EquivalenceCase> const all = equivalence_cases(1);

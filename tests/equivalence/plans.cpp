@@ -205,6 +205,16 @@ std::vector<EquivalenceCase> context_parallel_cases(int draws) {
                      draws);
 }
 
+std::vector<EquivalenceCase> domino_cases(int draws) {
+  std::vector<Plan> plans;
+  for (int slices : {2, 4})
+    for (Plan plan : degrees()) {
+      plan.domino_slices = slices;
+      plans.push_back(plan);
+    }
+  return drawn_cases(times(times(times(plans, schedules), zero_stages), recomputes), draws);
+}
+
 std::vector<EquivalenceCase> equivalence_cases(int draws) {
   return drawn_cases(times(times(times(times(degrees(), schedules), sequence_parallelism), zero_stages), recomputes),
                      draws);

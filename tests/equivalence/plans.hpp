@@ -29,4 +29,7 @@ std::vector<EquivalenceCase> equivalence_cases(int draws);
 // The same for context parallelism of each type, with tp, sp, pp, dp, zero and recompute.
 std::vector<EquivalenceCase> context_parallel_cases(int draws);
 
+// The same for Domino with 2 and 4 slices, with tp, pp, dp, schedules, zero and recompute.
+std::vector<EquivalenceCase> domino_cases(int draws);
+
 } // namespace foreplan

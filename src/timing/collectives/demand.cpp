@@ -29,6 +29,7 @@ SizedCollective sized(Op const& op, Operands const& operands, int members) {
     case OpKind::all_reduce: return {CollectiveOp::all_reduce, sent / (2 * others)};
     case OpKind::all_gather: return {CollectiveOp::all_gather, sent / others};
     case OpKind::reduce_scatter: return {CollectiveOp::reduce_scatter, sent / others};
+    case OpKind::all_to_all: return {CollectiveOp::all_to_all, sent / others};
     default: return {CollectiveOp::send_receive, sent};
   }
 }
@@ -37,15 +38,19 @@ namespace {
 
 // What one flow carries, of `sent` bytes that a member sends in a ring; the flow's links count 1/p of it, p = on_a_node,
 // as one unit.
-double unit_bytes(CollectiveAlgorithm algorithm, double buffer, double sent, GroupShape const& shape) {
+double unit_bytes(CollectiveOp op, CollectiveAlgorithm algorithm, double buffer, double sent, GroupShape const& shape) {
   double const parts = shape.nodes == 1 ? 1 : shape.on_a_node;
   switch (algorithm) {
     case CollectiveAlgorithm::nvls: return buffer;
     case CollectiveAlgorithm::tree:
     case CollectiveAlgorithm::nvls_tree: return buffer * (shape.nodes == 2 ? 1 : 2) / parts;
     case CollectiveAlgorithm::ring:
-    case CollectiveAlgorithm::pat:
-    case CollectiveAlgorithm::direct: return sent / parts;
+    case CollectiveAlgorithm::pat: return sent / parts;
+    // Each member by its own NIC: all of a message, of an all-to-all what leaves the node.
+    case CollectiveAlgorithm::direct:
+      return op == CollectiveOp::all_to_all && shape.nodes > 1
+                 ? sent * (shape.members - shape.on_a_node) / (shape.members - 1)
+                 : sent;
   }
   return sent;
 }
@@ -67,7 +72,7 @@ Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cl
   CollectiveTime const time = time_of(op, what, shape, *profile.collectives);
   double const moving = std::max(time.seconds - time.latency, 1e-12);
   double const sent = wire_bytes(op, operands, shape.members).value();
-  double unit = unit_bytes(time.algorithm, what.bytes, sent, shape);
+  double unit = unit_bytes(what.op, time.algorithm, what.bytes, sent, shape);
   // Links whose given efficiency is below the library's are full, not slower than measured; those of slow devices are.
   if (cluster.homogeneous())
     unit = std::min(unit, unit_rate.value() * moving);

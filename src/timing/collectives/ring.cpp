@@ -69,14 +69,15 @@ Demand communication_demand(Cluster const& cluster, Bytes wire, Bytes unit, Seco
 Demand ring_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupLayout const& layout,
                    BytesPerSecond unit_rate) {
   HardwareProfile const& profile = cluster.profile;
+  bool const direct = op.kind == OpKind::all_to_all || op.kind == OpKind::ring_shift; // one step, each by its own NIC
   int const rounds = op.kind == OpKind::all_reduce ? 2 : 1;
-  int const steps = rounds * (layout.members - 1);
-  int const crossings = rounds * (layout.nodes - 1);
+  int const steps = direct ? 1 : rounds * (layout.members - 1);
+  int const crossings = direct ? std::min(1, layout.nodes - 1) : rounds * (layout.nodes - 1);
   Seconds const latency = profile.collective_base + (steps - crossings) * profile.node.scale_up_latency +
                           crossings * profile.node.network_latency;
   Bytes const wire = wire_bytes(op, operands, layout.members);
-  return communication_demand(cluster, wire, wire / (layout.nodes == 1 ? 1 : layout.fewest_on_a_node), latency,
-                              unit_rate);
+  return communication_demand(cluster, wire, wire / (layout.nodes == 1 || direct ? 1 : layout.fewest_on_a_node),
+                              latency, unit_rate);
 }
 
 Demand transfer_demand(Op const& op, Operands const& operands, Cluster const& cluster, bool same_node,

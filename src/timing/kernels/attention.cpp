@@ -30,7 +30,8 @@ double padded(std::int64_t size, Pass pass) {
 double seconds(KernelMachine const& machine, AttentionShape const& shape, Pass pass) {
   double const blocks = std::ceil(static_cast<double>(shape.length) / block); // of one head and sequence
   double const lanes = static_cast<double>(shape.sequences * shape.heads);
-  double const seen = shape.causal ? blocks * (blocks + 1) / 2 : blocks * blocks;
+  double const key_blocks = shape.keys > 0 ? std::ceil(static_cast<double>(shape.keys) / block) : blocks;
+  double const seen = shape.causal ? blocks * (key_blocks + 1) / 2 : blocks * key_blocks;
   double const scores = lanes * seen * block * block;
   double const overhead = lanes * blocks * block * machine.attention_overhead;
   double const size = (padded(shape.key_size, pass) + padded(shape.value_size, pass)) / 2;
@@ -40,7 +41,7 @@ double seconds(KernelMachine const& machine, AttentionShape const& shape, Pass p
 
   double const per_channel = 4 / (machine.peak * machine.clock); // seconds of a score's two multiply-adds a channel
   double const all = std::hypot(scores * channels, (scores + overhead) * softmax) * per_channel;
-  double const longest = (blocks * block + machine.attention_overhead) * block * std::hypot(channels, softmax) *
+  double const longest = (key_blocks * block + machine.attention_overhead) * block * std::hypot(channels, softmax) *
                          per_channel * machine.multiprocessors;
   return machine.fixed + all + tail * longest;
 }

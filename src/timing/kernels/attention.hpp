@@ -9,7 +9,9 @@ namespace foreplan {
 
 struct AttentionShape {
   std::int64_t sequences = 1;
-  std::int64_t length = 0; // tokens of a sequence
+  std::int64_t length = 0; // queries of a sequence
+  std::int64_t keys = 0;   // of a sequence; more than queries under context parallelism, whose balanced chunks see half
+                           // of them, as all queries of a sequence do. 0: as many as queries
   std::int64_t heads = 0;  // of queries
   std::int64_t kv_heads = 0;
   std::int64_t key_size = 0;   // channels of a query and key

@@ -204,6 +204,9 @@ struct Group {
   friend auto operator<=>(Group const&, Group const&) = default;
 };
 
+// Ascending; a middle stage is no member of a group of the pipeline's ends.
+std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group);
+
 // A one-way connection between the ranks of equal tp and dp index of two stages; transfers on it match in order.
 struct Channel {
   enum class What : std::uint8_t { activation, gradient };
@@ -341,11 +344,13 @@ struct Bucket {
   std::int64_t elements = 0;      // with padding to a multiple of dp
   Placement placement;            // of the parameters along tp and pp (dp: replicated)
   Placement gradient_placement{}; // of the accumulated gradients
+  bool whole_parameters = true;   // between uses; false: they are gathered for each (ZeRO-3)
   // What the optimizer works on, set by the zero pass: the whole bucket or this rank's shard of it.
   std::int64_t shard_elements = 0;
   AxisSet sharded_over;      // empty: not sharded
   BufferId shard_parameters; // where the rank's part of the parameters outlives the step: `parameters`, or (ZeRO-3) a
                              // buffer of the shard alone
+  BufferId shard_gradients;  // likewise of the accumulated gradients (ZeRO-2)
 };
 
 inline constexpr std::int32_t loss_buffer = 0; // in StageProgram::buffers: the step's loss, one fp32

@@ -134,6 +134,11 @@ TEST_CASE("fp32: a quarter of the combinations is the step of one device in fp64
   std::cout << "fp32: " << cases.size() << " combinations, largest relative difference " << largest << "\n";
 }
 
+TEST_CASE("ZeRO stages 1 to 3: any groups, gathers and reductions are the step of one device", "[sharding]") {
+  double const largest = check_all<double>(sharding_cases(400), fp64_tolerance);
+  std::cout << "sharding: 400 combinations, largest relative difference " << largest << "\n";
+}
+
 TEST_CASE("some combinations, for slow builds") {
   std::vector<EquivalenceCase> cases;
   std::vector<EquivalenceCase> const all = equivalence_cases(1);

@@ -35,7 +35,7 @@ void measure(char const* name, int count, Work const& work) {
 
 int main() {
   CollectiveModel model{.library = CollectiveLibrary::nccl,
-                        .topology = ScaleUpTopology::switched,
+                        .topology = ScaleUp::switched,
                         .values = collective_priors(CollectiveLibrary::nccl),
                         .residuals = {},
                         .band = 0};

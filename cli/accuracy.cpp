@@ -35,13 +35,17 @@ int run_accuracy(std::vector<std::string> const& arguments) {
     return run_accuracy_collectives(rest);
   if (what == "runs")
     return run_accuracy_runs(rest);
+  if (what == "memory")
+    return run_accuracy_memory(rest);
+  if (what == "ratios")
+    return run_accuracy_ratios(rest);
   if (what == "--help") {
-    std::cout
-        << "foreplan accuracy runs|kernels|collectives [OPTIONS]    (foreplan accuracy kernels --help lists them)\n";
+    std::cout << "foreplan accuracy runs|memory|ratios|kernels|collectives [OPTIONS]    (foreplan accuracy kernels "
+                 "--help lists them)\n";
     return 0;
   }
-  throw InputError(
-      fmt::format("accuracy{}{}: must be followed by runs, kernels or collectives", what.empty() ? "" : " ", what));
+  throw InputError(fmt::format("accuracy{}{}: must be followed by runs, memory, ratios, kernels or collectives",
+                               what.empty() ? "" : " ", what));
 }
 
 } // namespace foreplan

@@ -1,7 +1,9 @@
 #include "cli/accuracy.hpp"
 
 #include "cli/arguments.hpp"
+#include "validate/calibrate/ratios_accuracy.hpp"
 #include "validate/calibrate/runs_accuracy.hpp"
+#include "validate/calibrate/runs_memory.hpp"
 
 #include <iostream>
 
@@ -10,7 +12,8 @@ namespace foreplan {
 int run_accuracy_runs(std::vector<std::string> const& arguments) {
   cxxopts::Options options("foreplan accuracy runs", "How well steps of published training runs are predicted.");
   options.add_options()("data", "table of runs (columns: validate/calibrate/published/runs.csv)",
-                        cxxopts::value<std::string>()->default_value(""))("row", "the prediction of this row in full", cxxopts::value<std::string>())("json", "print JSON");
+                        cxxopts::value<std::string>()->default_value(""))(
+      "row", "the prediction of this row in full", cxxopts::value<std::string>())("json", "print JSON");
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
@@ -20,6 +23,32 @@ int run_accuracy_runs(std::vector<std::string> const& arguments) {
   }
   RunAccuracyReport const report = runs_accuracy((*parsed)["data"].as<std::string>());
   std::cout << (parsed->count("json") > 0 ? run_accuracy_json(report) : run_accuracy_text(report));
+  return 0;
+}
+
+int run_accuracy_memory(std::vector<std::string> const& arguments) {
+  cxxopts::Options options("foreplan accuracy memory",
+                           "How well peak memory of published training runs is predicted, and whether they fit.");
+  options.add_options()("data", "table of runs (columns: validate/calibrate/published/oom.csv)",
+                        cxxopts::value<std::string>()->default_value(""))("json", "print JSON");
+  auto const parsed = parse(options, arguments);
+  if (!parsed)
+    return 0;
+  MemoryAccuracyReport const report = memory_accuracy((*parsed)["data"].as<std::string>());
+  std::cout << (parsed->count("json") > 0 ? memory_accuracy_json(report) : memory_accuracy_text(report));
+  return 0;
+}
+
+int run_accuracy_ratios(std::vector<std::string> const& arguments) {
+  cxxopts::Options options("foreplan accuracy ratios",
+                           "How well published ratios between strategies (Domino, ZeRO++, offload) are predicted.");
+  options.add_options()("data", "table of ratios (columns: validate/calibrate/published/ratios.csv)",
+                        cxxopts::value<std::string>()->default_value(""))("json", "print JSON");
+  auto const parsed = parse(options, arguments);
+  if (!parsed)
+    return 0;
+  RatioAccuracyReport const report = ratio_accuracy((*parsed)["data"].as<std::string>());
+  std::cout << (parsed->count("json") > 0 ? ratio_accuracy_json(report) : ratio_accuracy_text(report));
   return 0;
 }
 

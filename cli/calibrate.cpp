@@ -75,13 +75,24 @@ int calibrate_kernels(CalibrateFiles const& files) {
 }
 
 int run_calibrate(std::vector<std::string> const& arguments) {
-  cxxopts::Options options("foreplan calibrate", "Fits a hardware profile to measured kernels or collectives.");
+  cxxopts::Options options("foreplan calibrate",
+                           "Fits a hardware profile to measured kernels or collectives, or measures "
+                           "this machine.");
   auto text = [] { return cxxopts::value<std::string>(); };
   options.add_options()("points", "measurements: a table of kernels, or of collectives, or what nccl-tests prints",
-                        text())("hardware", "profile to begin with", text())("out", "profile to write", text());
+                        text())("hardware", "profile to begin with", text())("out", "profile to write", text())(
+      "this-machine", "measure the processors that this runs on, and write their profile")(
+      "quick", "with --this-machine: few shapes, bf16 only")(
+      "ranks", "with --this-machine: processes that a run will have; 0: one a core",
+      cxxopts::value<std::string>()->default_value("0"))("threads", "threads of each; 0: its share of the cores",
+                                                         cxxopts::value<std::string>()->default_value("0"));
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
+  if (parsed->count("this-machine") > 0)
+    return calibrate_machine({static_cast<int>(whole_number(*parsed, "ranks", 0, 4096)),
+                              static_cast<int>(whole_number(*parsed, "threads", 0, 4096)), parsed->count("quick") > 0,
+                              required_text(*parsed, "out")});
   CalibrateFiles const files{required_text(*parsed, "points"), required_text(*parsed, "hardware"),
                              required_text(*parsed, "out")};
   return is_kernel_table(files.points) ? calibrate_kernels(files) : calibrate_collectives(files);

@@ -13,15 +13,6 @@ namespace foreplan {
 
 namespace {
 
-ScaleUpTopology topology_of(HardwareProfile const& profile, FabricOfChip const& chip) {
-  if (profile.node.topology == ScaleUp::full_mesh)
-    return ScaleUpTopology::full_mesh;
-  // Profiles have no word for the cube mesh of eight V100; more than eight stand behind switches.
-  ScaleUpTopology const measured = collective_fabrics()[static_cast<std::size_t>(chip.fabric)].topology;
-  bool const cube = measured == ScaleUpTopology::hybrid_cube_mesh && profile.node.devices <= chip.domain;
-  return cube ? measured : ScaleUpTopology::switched;
-}
-
 // Of the points as the new profile predicts them, with its correction by these very points.
 ErrorSummary errors_of(CollectiveModel const& model, std::vector<MeasuredCollective> const& points) {
   std::vector<double> ratios;
@@ -45,7 +36,7 @@ int calibrate_collectives(CalibrateFiles const& files) {
   for (MeasuredCollective const& point : table.points)
     if (serves_a_fit(point) && fabric_of(point.chip)->fabric == known->fabric)
       own.push_back(point);
-  CollectiveCalibration const calibration = calibrate_collectives(chip, own, topology_of(profile, *known));
+  CollectiveCalibration const calibration = calibrate_collectives(chip, own, profile.node.topology);
   write_profile(files, "collectives", collectives_block(calibration));
   for (auto const& [why, count] : table.left_out)
     std::cout << fmt::format("Not used: {} rows, {}.\n", count, why);

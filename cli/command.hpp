@@ -24,5 +24,6 @@ int run_compare(std::vector<std::string> const& arguments);
 int run_explain(std::vector<std::string> const& arguments);
 int run_accuracy(std::vector<std::string> const& arguments);
 int run_calibrate(std::vector<std::string> const& arguments);
+int run_validate(std::vector<std::string> const& arguments);
 
 } // namespace foreplan

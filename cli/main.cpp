@@ -22,7 +22,8 @@ constexpr Command table[] = {
     {"explain", "what one op of a plan costs, and from which numbers", run_explain},
     {"show", "print a model or a hardware profile as Foreplan understands it", run_show},
     {"accuracy", "how well measured kernels and collectives are predicted", run_accuracy},
-    {"calibrate", "fit a hardware profile to measured kernels or collectives", run_calibrate},
+    {"calibrate", "fit a hardware profile to measurements, or measure this machine", run_calibrate},
+    {"validate", "run a plan on this machine and compare predicted with measured", run_validate},
 };
 
 void print_usage(std::ostream& out) {

@@ -205,6 +205,9 @@ std::string scale_up_lines(Node const& node) {
       return fmt::format(
           "  +-- {} --+\n  |   full mesh, no switch: {} each way between a pair, {} to all others together\n",
           some("G", 0, node.devices), to_string(node.scale_up / std::max(1, node.devices - 1)), rate);
+    case ScaleUp::hybrid_cube_mesh:
+      return fmt::format("  +-- {} --+\n  |   hybrid cube mesh, no switch: {} each way a device\n",
+                         some("G", 0, node.devices), rate);
     case ScaleUp::pcie:
       return fmt::format("  +-- {} --+\n  |   through PCIe: {} each way a device\n", some("G", 0, node.devices), rate);
   }

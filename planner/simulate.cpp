@@ -124,6 +124,11 @@ std::vector<int> stages_that_may_be_fullest(Plan const& plan) {
 
 Bytes usable_memory(HardwareProfile const& profile) { return profile.chip.memory - profile.reserved; }
 
+double probability_of_fit(Bytes peak, Bytes usable) {
+  double const margin = std::log(usable / (peak * (1 + allocator_waste))) / memory_spread;
+  return 0.5 * std::erfc(-margin / std::sqrt(2.0));
+}
+
 Fit fit_of(Bytes peak, Bytes usable, double headroom) {
   if (peak > usable)
     return Fit::too_large;

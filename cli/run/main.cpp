@@ -29,7 +29,7 @@ void require_legal(RunRequest const& request) {
 std::optional<RunRequest> read_request(std::vector<std::string> const& arguments) {
   cxxopts::Options options("foreplan-run", "Runs a plan on the processes of an MPI job and measures it.");
   auto text = [] { return cxxopts::value<std::string>(); };
-  options.positional_help("PLAN.json");
+  options.custom_help("PLAN.json --model MODEL.json [OPTION...]");
   // clang-format off
   options.add_options()
       ("model", "model file (models/*.json)", text())

@@ -5,6 +5,7 @@
 #include "cluster/collective_parameters.hpp"
 #include "cluster/evidence.hpp"
 #include "cluster/kernel_parameters.hpp"
+#include "cluster/op_costs.hpp"
 #include "units/ids.hpp"
 #include "units/quantity.hpp"
 
@@ -38,10 +39,6 @@ struct Efficiencies {
   double scale_up = 0;     // of the node's links
   double network = 0;      // of the NICs' line rate
 };
-
-// How the devices of a node reach each other: each through one port into switches; each pair by a link of its own, all of
-// them together as wide as the port; each through its host link.
-enum class ScaleUp : std::uint8_t { switched, full_mesh, pcie };
 
 // Processors, memory and disks of a node, for everything that is offloaded. Devices, sockets and drives are spread evenly:
 // device i stands by socket i * sockets / devices.
@@ -104,12 +101,13 @@ struct HardwareProfile {
   Seconds kernel_fixed;                       // device time of a kernel beyond its roofline
   Seconds issue;                              // host time to issue one kernel or collective
   Seconds collective_base;                    // fixed part of a collective
-  int collective_multiprocessors = 0;         // SMs that a running collective takes
+  int collective_multiprocessors = 0;         // SMs that a large collective takes: its channels
   Bytes reserved;                             // context, libraries, communicators: not usable by tensors
   std::optional<CollectiveModel> collectives; // none: rings at the efficiencies of scale-up and network
   std::optional<Fabric> fabric;               // none: non-blocking between all NICs
   double device_hour_price = 0;               // US dollars; optional: 0
   std::optional<KernelParameters> kernels;    // none: one efficiency a class of kernels
+  std::optional<OpCosts> ops;                 // measured on the machine itself: goes before all else that it names
   std::vector<Source> sources;                // of every number, in the file's order
 };
 

@@ -11,11 +11,12 @@ namespace foreplan {
 
 std::string_view to_string(CollectiveLibrary library) { return library == CollectiveLibrary::nccl ? "nccl" : "rccl"; }
 
-std::string_view to_string(ScaleUpTopology topology) {
+std::string_view to_string(ScaleUp topology) {
   switch (topology) {
-    case ScaleUpTopology::switched: return "switched";
-    case ScaleUpTopology::full_mesh: return "full_mesh";
-    case ScaleUpTopology::hybrid_cube_mesh: return "hybrid_cube_mesh";
+    case ScaleUp::switched: return "switched";
+    case ScaleUp::full_mesh: return "full_mesh";
+    case ScaleUp::hybrid_cube_mesh: return "hybrid_cube_mesh";
+    case ScaleUp::pcie: return "pcie";
   }
   return "?";
 }
@@ -127,15 +128,12 @@ bool is_moved(CollectiveModel const& model, std::size_t parameter) {
          std::abs(model.values[parameter] - model.prior[parameter]) > rounding * model.prior[parameter];
 }
 
-CollectiveModel read_collective_model(JsonReader const& reader, std::vector<Source>& sources) {
-  reader.expect_keys({"library", "topology", "kind", "source", "parameters", "residuals", "band"});
+CollectiveModel read_collective_model(JsonReader const& reader, ScaleUp topology, std::vector<Source>& sources) {
+  reader.expect_keys({"library", "kind", "source", "parameters", "residuals", "band"});
   CollectiveModel model;
   model.library = reader["library"].choice<CollectiveLibrary>(
       {{"nccl", CollectiveLibrary::nccl}, {"rccl", CollectiveLibrary::rccl}});
-  model.topology = reader["topology"].choice<ScaleUpTopology>(
-      {{"switched", ScaleUpTopology::switched},
-       {"full_mesh", ScaleUpTopology::full_mesh},
-       {"hybrid_cube_mesh", ScaleUpTopology::hybrid_cube_mesh}});
+  model.topology = topology;
   Evidence const kind = reader["kind"].choice<Evidence>(
       {{"datasheet", Evidence::datasheet}, {"fitted", Evidence::fitted}, {"measured", Evidence::measured}});
   model.band = reader["band"].number(0, 10);

@@ -17,14 +17,15 @@ class JsonReader;
 
 enum class CollectiveLibrary : std::uint8_t { nccl, rccl };
 
-// How the devices of a node are joined. switched: every device has a port into a switch. full_mesh: one link to every other
-// device (xGMI), so that a group of n devices uses n - 1 of them. hybrid_cube_mesh: the eight V100 of a DGX-1.
-enum class ScaleUpTopology : std::uint8_t { switched, full_mesh, hybrid_cube_mesh };
+// How the devices of a node reach each other. switched: every device through one port into switches. full_mesh: one link to
+// every other device (xGMI), all of them together as wide as the port, so that a group of n devices uses n - 1 of them.
+// hybrid_cube_mesh: the eight V100 of a DGX-1. pcie: each through its host link.
+enum class ScaleUp : std::uint8_t { switched, full_mesh, hybrid_cube_mesh, pcie };
 
 enum class CollectiveOp : std::uint8_t { all_reduce, all_gather, reduce_scatter, all_to_all, broadcast, send_receive };
 
 std::string_view to_string(CollectiveLibrary library);
-std::string_view to_string(ScaleUpTopology topology);
+std::string_view to_string(ScaleUp topology);
 std::string_view to_string(CollectiveOp op);
 
 // A parameter, its prior and what moved it. `value` is what the model uses.
@@ -84,7 +85,7 @@ struct CollectiveResidual {
 
 struct CollectiveModel {
   CollectiveLibrary library = CollectiveLibrary::nccl;
-  ScaleUpTopology topology = ScaleUpTopology::switched;
+  ScaleUp topology = ScaleUp::switched; // of the node
   CollectiveValues values{};
   CollectiveValues prior{};                    // of this fabric: where the fit began
   std::array<int, collective::count> points{}; // measured ones whose time tells a value from one a quarter larger
@@ -95,7 +96,7 @@ struct CollectiveModel {
 // Whether the fit moved the value from its prior: by points that tell it, or by many that each tell little of it.
 bool is_moved(CollectiveModel const& model, std::size_t parameter);
 
-// Reads the block; the origins of its numbers are added to `sources`.
-CollectiveModel read_collective_model(JsonReader const& reader, std::vector<Source>& sources);
+// Reads the block of a node so joined; the origins of its numbers are added to `sources`.
+CollectiveModel read_collective_model(JsonReader const& reader, ScaleUp topology, std::vector<Source>& sources);
 
 } // namespace foreplan

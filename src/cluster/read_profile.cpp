@@ -140,8 +140,10 @@ Node read_node(JsonReader const& reader, std::vector<Source>& sources) {
   Node node;
   node.devices = read_count(reader["devices"], most_devices, sources);
   if (auto const topology = reader.find("topology"))
-    node.topology = topology->choice<ScaleUp>(
-        {{"switched", ScaleUp::switched}, {"full_mesh", ScaleUp::full_mesh}, {"pcie", ScaleUp::pcie}});
+    node.topology = topology->choice<ScaleUp>({{"switched", ScaleUp::switched},
+                                               {"full_mesh", ScaleUp::full_mesh},
+                                               {"hybrid_cube_mesh", ScaleUp::hybrid_cube_mesh},
+                                               {"pcie", ScaleUp::pcie}});
   if (node.topology == ScaleUp::full_mesh && node.devices > most_meshed)
     reader["devices"]["value"].fail(fmt::format("must be at most {} in a full mesh", most_meshed));
   read_if_given(reader, "switches", node.switches, most_devices, sources);
@@ -175,7 +177,8 @@ HardwareProfile read_profile(std::string const& path) {
 
 HardwareProfile read_profile(JsonReader const& reader) {
   reader.expect_keys(
-      {"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives"});
+      {"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives",
+       "ops"});
   HardwareProfile profile;
   std::vector<Source>& sources = profile.sources;
   profile.name = reader["name"].text();
@@ -187,6 +190,8 @@ HardwareProfile read_profile(JsonReader const& reader) {
   profile.efficiency = read_efficiencies(reader["efficiency"], sources);
   if (auto const kernels = reader.find("kernels"))
     profile.kernels = read_kernel_parameters(*kernels, profile.chip, sources);
+  if (auto const ops = reader.find("ops"))
+    profile.ops = read_op_costs(*ops, sources);
 
   JsonReader overheads = reader["overheads"];
   overheads.expect_keys({"kernel_fixed", "issue", "collective_base", "collective_multiprocessors", "reserved"});
@@ -200,7 +205,7 @@ HardwareProfile read_profile(JsonReader const& reader) {
   if (profile.reserved >= profile.chip.memory)
     reserved.fail("must be less than chip.memory");
   if (auto const collectives = reader.find("collectives"))
-    profile.collectives = read_collective_model(*collectives, sources);
+    profile.collectives = read_collective_model(*collectives, profile.node.topology, sources);
   return profile;
 }
 

@@ -47,13 +47,13 @@ private:
   void add_instances(int rank) {
     StageStorage const& stage = stage_of(program_, stages_, rank);
     auto& nodes = node_of_.emplace_back(stage.bound.size(), -1);
-    std::map<Group, std::size_t> collectives;                  // how many were met, by group
-    std::map<std::pair<Channel, bool>, std::size_t> transfers; // sent or received
+    std::map<std::pair<Group, Stream>, std::size_t> collectives; // how many were met, by communicator
+    std::map<std::pair<Channel, bool>, std::size_t> transfers;   // sent or received
     for (std::size_t i = 0; i < stage.bound.size(); ++i) {
       Op const& op = *stage.bound[i].op;
       Member const member{rank, static_cast<std::int32_t>(i)};
       if (is_collective(op.kind))
-        meet(collective(op.group, rank), collectives[op.group]++, op.kind, member);
+        meet(collective(op, rank), collectives[{op.group, op.stream}]++, op.kind, member);
       else if (op.kind == OpKind::send || op.kind == OpKind::receive)
         meet(transfer(op, rank), transfers[{op.channel, op.kind == OpKind::send}]++, OpKind::send, member);
       else {
@@ -76,12 +76,13 @@ private:
     std::size_t index;
   };
 
-  Place collective(Group const& group, int rank) {
+  Place collective(Op const& op, int rank) {
+    Group const& group = op.group;
     std::vector<Rank> const members = members_of(program_.plan, Rank(rank), group);
     auto const self = std::find(members.begin(), members.end(), Rank(rank));
     if (self == members.end()) // a middle stage in a group of the pipeline's ends: nobody comes
-      return {&collectives_[{group, -1 - rank}], 2, 0};
-    return {&collectives_[{group, members.front().value()}], members.size(),
+      return {&collectives_[{group, op.stream, -1 - rank}], 2, 0};
+    return {&collectives_[{group, op.stream, members.front().value()}], members.size(),
             static_cast<std::size_t>(self - members.begin())};
   }
 
@@ -167,8 +168,8 @@ private:
   ExecutionGraph graph_;
   std::vector<std::vector<std::int32_t>> node_of_; // by rank and instance
   std::vector<std::pair<std::int32_t, std::int32_t>> edges_;
-  std::map<std::pair<Group, std::int32_t>, Meetings> collectives_; // by group and its first rank
-  std::map<std::pair<Channel, Rank>, Meetings> transfers_;         // by channel and its ranks' like on the first stage
+  std::map<std::tuple<Group, Stream, std::int32_t>, Meetings> collectives_; // by communicator and its first rank
+  std::map<std::pair<Channel, Rank>, Meetings> transfers_; // by channel and its ranks' like on the first stage
 };
 
 bool is_delayed(Program const& program, std::vector<StageStorage> const& stages, std::span<Member const> members,

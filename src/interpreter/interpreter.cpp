@@ -1,6 +1,7 @@
 #include "interpreter/interpreter.hpp"
 
 #include "interpreter/data.hpp"
+#include "program/token_layout.hpp"
 
 #include <algorithm>
 #include <array>
@@ -90,15 +91,15 @@ void Interpreter<Scalar>::prepare_step(RankState& rank) {
   Scalar* token = rank.memory.data() + storage.tokens;
   Scalar* label = rank.memory.data() + storage.labels;
   for (std::int64_t micro_batch = 0; micro_batch < plan.micro_batches(); ++micro_batch)
-    for (std::int64_t row = 0; row < plan.micro_batch; ++row) {
-      std::int64_t const sequence = global_sequence(plan, data_index(plan, rank.coordinate), micro_batch, row);
-      for (std::int64_t position = 0; position < plan.sequence_length; ++position) {
-        auto id = [&](std::int64_t at) {
-          return static_cast<Scalar>(token_id(training_.seed, step_, sequence, at, program_.model.vocabulary));
-        };
-        *token++ = id(position);
-        *label++ = id(position + 1);
-      }
+    for (std::int64_t t = 0; t < plan.tokens(); ++t) {
+      TokenPlace const place = token_place(t, plan.sequence_length, plan.cp, rank.coordinate.cp);
+      std::int64_t const sequence = global_sequence(plan, data_index(plan, rank.coordinate), micro_batch,
+                                                    place.sequence);
+      auto id = [&](std::int64_t at) {
+        return static_cast<Scalar>(token_id(training_.seed, step_, sequence, at, program_.model.vocabulary));
+      };
+      *token++ = id(place.position);
+      *label++ = id(place.position + 1);
     }
   rank.context.step = step_;
 }

@@ -1,9 +1,12 @@
 #include "interpreter/kernels.hpp"
 
+#include "program/token_layout.hpp"
+
 #include <Eigen/Core>
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 
@@ -65,6 +68,13 @@ std::int64_t first_of_shard(View<Scalar> const& view, int dimension, Coordinate 
   return cut ? coordinate.tp * view.size(static_cast<std::size_t>(dimension)) : 0;
 }
 
+// Of row `t` of a token tensor that holds this rank's tokens, or with sequence parallelism part of them.
+template <class Scalar>
+std::int64_t position_of(Op const& op, View<Scalar> const& view, std::int64_t t, Coordinate const& coordinate) {
+  return token_place(first_of_shard(view, 0, coordinate) + t, op.sequence_length, op.context_shards, coordinate.cp)
+      .position;
+}
+
 template <class Scalar>
 std::int64_t whole(Scalar value) {
   return static_cast<std::int64_t>(value);
@@ -103,18 +113,16 @@ void add_positions(Op const& op, Views<Scalar> reads, Views<Scalar> writes, Kern
   auto const x = by_token(reads[0]);
   auto const table = by_token(reads[1]);
   auto y = by_token(writes[0]);
-  std::int64_t const first = first_of_shard(reads[0], 0, context.coordinate);
   for (std::int64_t t = 0; t < x.rows(); ++t)
-    y.row(t) = x.row(t) + table.row((first + t) % op.sequence_length);
+    y.row(t) = x.row(t) + table.row(position_of(op, reads[0], t, context.coordinate));
 }
 
 template <class Scalar>
 void position_gradient(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext const& context) {
   auto const dy = by_token(reads[0]);
   auto dtable = by_token(writes[0]);
-  std::int64_t const first = first_of_shard(reads[0], 0, context.coordinate);
   for (std::int64_t t = 0; t < dy.rows(); ++t)
-    dtable.row((first + t) % op.sequence_length) += dy.row(t);
+    dtable.row(position_of(op, reads[0], t, context.coordinate)) += dy.row(t);
 }
 
 template <class Scalar>
@@ -294,14 +302,13 @@ void rotate(Scalar* head, std::int64_t size, std::int64_t position, double direc
 template <class Scalar>
 void rope(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext const& context, double direction) {
   HeadShape const shape = heads_of(reads[0]);
-  std::int64_t const first = first_of_shard(reads[0], 0, context.coordinate);
   if (writes[0].data != reads[0].data)
     flat(writes[0]) = flat(reads[0]);
   for (std::int64_t t = 0; t < shape.tokens; ++t)
     for (std::int64_t group = 0; group < shape.groups; ++group)
       for (std::int64_t member = 0; member <= shape.queries; ++member) // the queries and, last, the key
-        rotate(writes[0].data + t * shape.row() + shape.at(group, member), shape.size, (first + t) % op.sequence_length,
-               direction);
+        rotate(writes[0].data + t * shape.row() + shape.at(group, member), shape.size,
+               position_of(op, reads[0], t, context.coordinate), direction);
 }
 
 // One head of one sequence: where its matrices of s rows lie.
@@ -368,8 +375,216 @@ Scalar attention_scale(View<Scalar> const& qkv) {
   return static_cast<Scalar>(1 / std::sqrt(static_cast<double>(qkv.size(3))));
 }
 
+// -------------------------------------------------------------------------------------- attention under context parallelism
+
+// Rows of a token tensor that belong to one sequence, and their positions.
+struct SequenceRows {
+  std::vector<std::int64_t> row;
+  std::vector<std::int64_t> position;
+  [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(row.size()); }
+};
+
+// `shard`: whose tokens the tensor holds; -1: those of all ranks of the cp group, rank by rank.
+SequenceRows rows_of(Op const& op, std::int64_t rows, std::int64_t sequence, int shard) {
+  SequenceRows result;
+  int const shards = op.context_shards;
+  std::int64_t const length = op.sequence_length / shards; // tokens of the sequence on a rank
+  std::int64_t const rank_rows = shard < 0 ? rows / shards : rows;
+  for (int i = shard < 0 ? 0 : shard; i < (shard < 0 ? shards : shard + 1); ++i)
+    for (std::int64_t t = 0; t < length; ++t) {
+      std::int64_t const row = sequence * length + t;
+      result.row.push_back(row + (shard < 0 ? i * rank_rows : 0));
+      result.position.push_back(token_place(row, op.sequence_length, shards, i).position);
+    }
+  return result;
+}
+
 template <class Scalar>
-void attention_forward(Op const& op, Views<Scalar> reads, Views<Scalar> writes) {
+int shard_of(View<Scalar> const& view, int shard) {
+  return view.tensor->placement[Axis::cp] == sharded(0) ? shard : -1;
+}
+
+// Columns [first, first + size) of a matrix of `stride` columns, at some of its rows.
+template <class Scalar>
+Matrix<Scalar> at_rows(Scalar const* data, std::int64_t stride, std::int64_t first, std::int64_t size,
+                       SequenceRows const& rows) {
+  Matrix<Scalar> result(rows.size(), size);
+  for (std::int64_t i = 0; i < rows.size(); ++i)
+    result.row(i) = Eigen::Map<Eigen::Matrix<Scalar, 1, Eigen::Dynamic> const>(
+        data + rows.row[static_cast<std::size_t>(i)] * stride + first, size);
+  return result;
+}
+
+template <class Scalar>
+void add_at_rows(Matrix<Scalar> const& values, Scalar* data, std::int64_t stride, std::int64_t first,
+                 SequenceRows const& rows) {
+  for (std::int64_t i = 0; i < rows.size(); ++i)
+    Eigen::Map<Eigen::Matrix<Scalar, 1, Eigen::Dynamic>>(data + rows.row[static_cast<std::size_t>(i)] * stride + first,
+                                                         values.cols()) += values.row(i);
+}
+
+// Attention of one head: where its columns are in queries (qkv), keys and values (kv, or qkv), output and lse.
+struct SharedHead {
+  std::int64_t q_stride, q, kv_stride, k, v, size, heads, index;
+};
+
+// Calls visit(head, rows of queries, rows of keys) for every sequence and head. `kv`: qkv itself, or keys and values.
+template <class Scalar, class Visit>
+void for_each_shared_head(Op const& op, View<Scalar> const& qkv, View<Scalar> const& kv, int rank, Visit visit) {
+  HeadShape const shape = heads_of(qkv);
+  bool const apart = kv.data != qkv.data;
+  std::int64_t const members = apart ? 2 : shape.queries + 2; // of a group in a row of kv
+  int const shards = op.context_shards;
+  int const key_rank = (rank - std::max(op.hop, 0) + shards) % shards;
+  std::int64_t const sequences = qkv.rows() * (shard_of(qkv, 0) < 0 ? 1 : shards) / op.sequence_length;
+  for (std::int64_t sequence = 0; sequence < sequences; ++sequence) {
+    SequenceRows const queries = rows_of(op, qkv.rows(), sequence, shard_of(qkv, rank));
+    SequenceRows const keys = rows_of(op, kv.rows(), sequence, shard_of(kv, key_rank));
+    for (std::int64_t group = 0; group < shape.groups; ++group)
+      for (std::int64_t query = 0; query < shape.queries; ++query)
+        visit(SharedHead{shape.row(), shape.at(group, query), shape.groups * members * shape.size,
+                         (group * members + members - 2) * shape.size, (group * members + members - 1) * shape.size,
+                         shape.size, shape.heads(), group * shape.queries + query},
+              queries, keys);
+  }
+}
+
+// Scaled scores; minus infinity where the key comes after the query.
+template <class Scalar>
+Matrix<Scalar> masked_scores(Matrix<Scalar> const& q, Matrix<Scalar> const& k, Scalar scale,
+                             SequenceRows const& queries, SequenceRows const& keys) {
+  Matrix<Scalar> scores = scale * (q * k.transpose());
+  for (std::int64_t i = 0; i < scores.rows(); ++i)
+    for (std::int64_t j = 0; j < scores.cols(); ++j)
+      if (keys.position[static_cast<std::size_t>(j)] > queries.position[static_cast<std::size_t>(i)])
+        scores(i, j) = -std::numeric_limits<Scalar>::infinity();
+  return scores;
+}
+
+// qkv, [kv] -> o, lse
+template <class Scalar>
+void shared_attention_forward(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext const& context) {
+  View<Scalar> const& qkv = reads[0];
+  View<Scalar> const& kv = reads.size() > 1 ? reads[1] : qkv;
+  flat(writes[0]).setZero();
+  auto const visit = [&](SharedHead const& head, SequenceRows const& queries, SequenceRows const& keys) {
+    Matrix<Scalar> p = masked_scores<Scalar>(at_rows(qkv.data, head.q_stride, head.q, head.size, queries),
+                                             at_rows(kv.data, head.kv_stride, head.k, head.size, keys),
+                                             attention_scale(qkv), queries, keys);
+    for (std::int64_t i = 0; i < p.rows(); ++i) {
+      Scalar const maximum = p.row(i).template maxCoeff<Eigen::PropagateNaN>();
+      Scalar& lse = writes[1].data[queries.row[static_cast<std::size_t>(i)] * head.heads + head.index];
+      lse = maximum;
+      if (maximum == -std::numeric_limits<Scalar>::infinity()) { // it sees no key
+        p.row(i).setZero();
+        continue;
+      }
+      p.row(i) = (p.row(i).array() - maximum).exp().matrix();
+      Scalar const sum = p.row(i).sum();
+      p.row(i) /= sum;
+      lse = maximum + std::log(sum);
+    }
+    Matrix<Scalar> const o = p * at_rows(kv.data, head.kv_stride, head.v, head.size, keys);
+    add_at_rows(o, writes[0].data, head.heads * head.size, head.index * head.size, queries);
+  };
+  for_each_shared_head(op, qkv, kv, context.coordinate.cp, visit);
+}
+
+// qkv, o, lse, do, [kv], [rw dqkv] -> dqkv, [dkv]
+template <class Scalar>
+void shared_attention_backward(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext const& context) {
+  bool const apart = reads.size() > 4;
+  View<Scalar> const& qkv = reads[0];
+  View<Scalar> const& kv = apart ? reads[4] : qkv;
+  View<Scalar> const& dqkv = writes[0];
+  View<Scalar> const& dkv = apart ? writes[1] : dqkv;
+  if (reads.size() < 6)
+    flat(dqkv).setZero();
+  if (apart)
+    flat(dkv).setZero();
+  Scalar const scale = attention_scale(qkv);
+  auto const visit = [&](SharedHead const& head, SequenceRows const& queries, SequenceRows const& keys) {
+    std::int64_t const o_stride = head.heads * head.size, o_first = head.index * head.size;
+    Matrix<Scalar> const q = at_rows(qkv.data, head.q_stride, head.q, head.size, queries);
+    Matrix<Scalar> const k = at_rows(kv.data, head.kv_stride, head.k, head.size, keys);
+    Matrix<Scalar> const v = at_rows(kv.data, head.kv_stride, head.v, head.size, keys);
+    Matrix<Scalar> const o = at_rows(reads[1].data, o_stride, o_first, head.size, queries);
+    Matrix<Scalar> const gradient = at_rows(reads[3].data, o_stride, o_first, head.size, queries);
+    Matrix<Scalar> p = masked_scores<Scalar>(q, k, scale, queries, keys);
+    Matrix<Scalar> dscores = gradient * v.transpose();
+    for (std::int64_t i = 0; i < p.rows(); ++i) { // p . dp summed over all keys equals o . do
+      Scalar const lse = reads[2].data[queries.row[static_cast<std::size_t>(i)] * head.heads + head.index];
+      p.row(i) = (p.row(i).array() - lse).exp().matrix();
+      dscores.row(i) = (p.row(i).array() * (dscores.row(i).array() - o.row(i).dot(gradient.row(i))) * scale).matrix();
+    }
+    add_at_rows<Scalar>(p.transpose() * gradient, dkv.data, head.kv_stride, head.v, keys);
+    add_at_rows<Scalar>(dscores.transpose() * q, dkv.data, head.kv_stride, head.k, keys);
+    add_at_rows<Scalar>(dscores * k, dqkv.data, head.q_stride, head.q, queries);
+  };
+  for_each_shared_head(op, qkv, kv, context.coordinate.cp, visit);
+}
+
+// Key and value parts of qkv [T, g, q + 2, d] to or from kv [T, g, 2, d].
+template <class Scalar, class Copy>
+void for_keys_values(View<Scalar> const& qkv, View<Scalar> const& kv, Copy copy) {
+  HeadShape const shape = heads_of(qkv);
+  std::int64_t const size = 2 * shape.size;
+  for (std::int64_t i = 0; i < shape.tokens * shape.groups; ++i) // a token's group
+    copy(ArrayMap<Scalar>(qkv.data + i * (shape.queries + 2) * shape.size + shape.queries * shape.size, size),
+         ArrayMap<Scalar>(kv.data + i * size, size));
+}
+
+template <class Scalar>
+void take_keys_values(Views<Scalar> reads, Views<Scalar> writes) {
+  for_keys_values(reads[0], writes[0], [](auto from, auto to) { to = from; });
+}
+
+template <class Scalar>
+void put_keys_values(Views<Scalar> reads, Views<Scalar> writes) {
+  for_keys_values(writes[0], reads[0], [](auto to, auto from) { to = from; });
+}
+
+// rw o, rw lse, o of more keys, lse -> o, lse
+template <class Scalar>
+void attention_merge(Views<Scalar> reads, Views<Scalar> writes) {
+  std::int64_t const size = writes[0].elements() / writes[1].elements();
+  for (std::int64_t i = 0; i < writes[1].elements(); ++i) { // a token's head
+    Scalar const a = reads[1].data[i], b = reads[3].data[i];
+    Scalar const most = a > b || std::isnan(a) ? a : b; // one of them is finite
+    Scalar const lse = most + std::log(std::exp(a - most) + std::exp(b - most));
+    ArrayMap<Scalar>(writes[0].data + i * size,
+                     size) = ArrayMap<Scalar>(reads[0].data + i * size, size) * std::exp(a - lse) +
+                             ArrayMap<Scalar>(reads[2].data + i * size, size) * std::exp(b - lse);
+    writes[1].data[i] = lse;
+  }
+}
+
+// Rows of x in n parts each; block j of y has the j-th parts of all rows.
+template <class Scalar, class Copy>
+void for_each_part(Op const& op, View<Scalar> const& by_row, View<Scalar> const& by_block, Copy copy) {
+  std::int64_t const parts = op.context_shards, width = by_row.columns() / parts;
+  for (std::int64_t t = 0; t < by_row.rows(); ++t)
+    for (std::int64_t j = 0; j < parts; ++j)
+      copy(ArrayMap<Scalar>(by_row.data + (t * parts + j) * width, width),
+           ArrayMap<Scalar>(by_block.data + (j * by_row.rows() + t) * width, width));
+}
+
+template <class Scalar>
+void pack_heads(Op const& op, Views<Scalar> reads, Views<Scalar> writes) {
+  for_each_part(op, reads[0], writes[0], [](auto from, auto to) { to = from; });
+}
+
+template <class Scalar>
+void unpack_heads(Op const& op, Views<Scalar> reads, Views<Scalar> writes) {
+  for_each_part(op, writes[0], reads[0], [](auto to, auto from) { to = from; });
+}
+
+// ------------------------------------------------------------------------------------------------ attention on one rank
+
+template <class Scalar>
+void attention_forward(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext const& context) {
+  if (op.context_shards > 1)
+    return shared_attention_forward(op, reads, writes, context);
   View<Scalar> const& qkv = reads[0];
   std::int64_t const s = op.sequence_length;
   Matrix<Scalar> scores(s, s);
@@ -382,7 +597,9 @@ void attention_forward(Op const& op, Views<Scalar> reads, Views<Scalar> writes) 
 }
 
 template <class Scalar>
-void attention_backward(Op const& op, Views<Scalar> reads, Views<Scalar> writes) {
+void attention_backward(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelContext const& context) {
+  if (op.context_shards > 1)
+    return shared_attention_backward(op, reads, writes, context);
   View<Scalar> const& qkv = reads[0];
   View<Scalar> const& dqkv = writes[0];
   std::int64_t const s = op.sequence_length;
@@ -606,14 +823,19 @@ void run_kernel(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelC
     case OpKind::linear_weight_gradient: return linear_weight_gradient(op, reads, writes);
     case OpKind::rope_forward: return rope(op, reads, writes, context, 1);
     case OpKind::rope_backward: return rope(op, reads, writes, context, -1);
-    case OpKind::attention_forward: return attention_forward(op, reads, writes);
-    case OpKind::attention_backward: return attention_backward(op, reads, writes);
+    case OpKind::attention_forward: return attention_forward(op, reads, writes, context);
+    case OpKind::attention_backward: return attention_backward(op, reads, writes, context);
     case OpKind::attention_scores: return attention_scores(op, reads, writes);
     case OpKind::attention_softmax: return attention_softmax(op, reads, writes);
     case OpKind::attention_context: return attention_context(op, reads, writes);
     case OpKind::attention_context_backward: return attention_context_backward(op, reads, writes);
     case OpKind::attention_softmax_backward: return attention_softmax_backward(op, reads, writes);
     case OpKind::attention_scores_backward: return attention_scores_backward(op, reads, writes);
+    case OpKind::take_keys_values: return take_keys_values(reads, writes);
+    case OpKind::put_keys_values: return put_keys_values(reads, writes);
+    case OpKind::attention_merge: return attention_merge(reads, writes);
+    case OpKind::pack_heads: return pack_heads(op, reads, writes);
+    case OpKind::unpack_heads: return unpack_heads(op, reads, writes);
     case OpKind::gelu_forward: return gelu_forward(reads, writes);
     case OpKind::gelu_backward: return gelu_backward(reads, writes);
     case OpKind::swiglu_forward: return swiglu_forward(reads, writes);
@@ -637,14 +859,50 @@ void run_kernel(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelC
     case OpKind::all_reduce:
     case OpKind::all_gather:
     case OpKind::reduce_scatter:
+    case OpKind::all_to_all:
+    case OpKind::ring_shift:
     case OpKind::send:
     case OpKind::receive: refuse(op, "communication is no kernel");
     case OpKind::wait: return;
   }
 }
 
+namespace {
+
+// Block j of every member's x goes to member j.
+template <class Scalar>
+void all_to_all(Op const& op, Views<Scalar> reads, Views<Scalar> writes, std::vector<Scalar>& scratch) {
+  ArrayMap<Scalar> const all = concatenate(op, reads, scratch);
+  auto const members = static_cast<std::int64_t>(reads.size());
+  std::int64_t const size = reads[0].elements(), block = size / members;
+  if (block * members != size)
+    refuse(op, "the group's sizes do not fit");
+  for (std::int64_t to = 0; to < members; ++to)
+    for (std::int64_t from = 0; from < members; ++from)
+      flat(writes[static_cast<std::size_t>(to)]).segment(from * block, block) = all.segment(from * size + to * block,
+                                                                                            block);
+}
+
+template <class Scalar>
+void ring_shift(Op const& op, Views<Scalar> reads, Views<Scalar> writes, std::vector<Scalar>& scratch) {
+  ArrayMap<Scalar> const all = concatenate(op, reads, scratch);
+  auto const members = static_cast<std::int64_t>(reads.size());
+  std::int64_t const size = reads[0].elements();
+  for (std::int64_t to = 0; to < members; ++to)
+    flat(writes[static_cast<std::size_t>(to)]) = all.segment((to + members - 1) % members * size, size);
+}
+
+} // namespace
+
 template <class Scalar>
 void run_collective(Op const& op, Views<Scalar> reads, Views<Scalar> writes, std::vector<Scalar>& scratch) {
+  if (op.kind == OpKind::all_to_all || op.kind == OpKind::ring_shift) {
+    for (std::size_t i = 0; i < writes.size(); ++i)
+      if (writes[i].elements() != reads[i].elements())
+        refuse(op, "operands of different sizes");
+    return op.kind == OpKind::all_to_all ? all_to_all(op, reads, writes, scratch)
+                                         : ring_shift(op, reads, writes, scratch);
+  }
   ArrayMap<Scalar> const result = op.kind == OpKind::all_gather ? concatenate(op, reads, scratch)
                                                                 : reduce(op, reads, scratch);
   bool const scattered = op.kind == OpKind::reduce_scatter;

@@ -130,7 +130,7 @@ private:
     Coordinate last; // the first rank's shard and the last one's
     for (Axis axis : all_axes)
       last[axis] = degree(program_.plan, axis) - 1;
-    auto const [lowest, highest] = std::minmax(bound.address, bound.on(last));
+    auto const [lowest, highest] = std::minmax({bound.address, bound.on(last)});
     if (lowest < range.begin || highest + tensor.elements() * unit > range.end)
       throw std::runtime_error("tensor '" + tensor.name + "' exceeds its buffer");
     return bound;

@@ -36,7 +36,10 @@ std::map<std::string_view, std::function<void(JsonReader const&)>> fields_of(Fra
       {"vocabulary_multiple", [&](JsonReader const& value) { f.vocabulary_multiple = value.integer(1, 1 << 20); }},
       {"recompute_unused", flag(f.recompute_unused)},
       {"dropout", flag(f.dropout)},
-      {"eager", flag(e.eager)},
+      {"eager_activations", flag(e.eager_activations)},
+      {"eager_layout", flag(e.eager_layout)},
+      {"eager_loss", flag(e.eager_loss)},
+      {"broadcast_parameters", flag(e.broadcast_parameters)},
       {"portable_attention", flag(e.portable_attention)},
       {"fused_accumulation", flag(e.fused_accumulation)},
       {"async_tensor_parallel", flag(e.async_tensor_parallel)},
@@ -54,9 +57,25 @@ Framework read_framework(std::string const& path) {
 }
 
 Framework read_framework(JsonReader const& reader) {
-  reader.expect_keys({"name", "issue", "attention", "p2p", "layer_placement", "bucket_elements", "recompute_unused",
-                      "vocabulary_multiple", "dropout", "eager", "portable_attention", "fused_accumulation",
-                      "async_tensor_parallel", "gradient_dtype", "gradient_dtype_fp16", "reduction_dtype",
+  reader.expect_keys({"name",
+                      "issue",
+                      "attention",
+                      "p2p",
+                      "layer_placement",
+                      "bucket_elements",
+                      "recompute_unused",
+                      "vocabulary_multiple",
+                      "dropout",
+                      "eager_activations",
+                      "eager_layout",
+                      "eager_loss",
+                      "broadcast_parameters",
+                      "portable_attention",
+                      "fused_accumulation",
+                      "async_tensor_parallel",
+                      "gradient_dtype",
+                      "gradient_dtype_fp16",
+                      "reduction_dtype",
                       "reduction_dtype_fp16"});
   Framework framework;
   framework.name = reader["name"].text();

@@ -73,12 +73,25 @@ std::string_view to_string(Reshard reshard) {
   return "?";
 }
 
+std::string_view to_string(ContextParallel type) {
+  switch (type) {
+    case ContextParallel::all_gather: return "all_gather";
+    case ContextParallel::all_to_all: return "all_to_all";
+    case ContextParallel::ring: return "ring";
+  }
+  return "?";
+}
+
 std::string describe(Plan const& plan) {
   std::string text = fmt::format("tp {}, pp {}, dp {}", plan.tp, plan.pp, plan.dp);
+  if (plan.cp > 1)
+    text += fmt::format(", cp {} ({})", plan.cp, to_string(plan.cp_type));
   if (plan.chunks > 1)
     text += fmt::format(", {} chunks", plan.chunks);
   if (plan.sequence_parallel)
     text += ", sequence parallel";
+  if (plan.domino_slices > 1)
+    text += fmt::format(", Domino {}", plan.domino_slices);
   text += fmt::format(", zero {}, micro-batch {}", plan.zero_stage, plan.micro_batch);
   if (plan.schedule != Schedule::one_f_one_b && plan.schedule != Schedule::interleaved)
     text += fmt::format(", {}", to_string(plan.schedule));

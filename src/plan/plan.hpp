@@ -30,6 +30,12 @@ enum class Recompute { none, selective, full };
 enum class DType : std::uint8_t { bf16, fp16, fp32, int32, uint8 };
 inline constexpr int dtype_count = 5;
 enum class Attention { fused, unfused }; // flash attention, or scores, softmax and context as kernels of their own
+// How the ranks of a context-parallel group, which share out the tokens of each sequence, attend to each other's keys.
+enum class ContextParallel {
+  all_gather, // keys and values of all ranks are gathered (Llama 3)
+  all_to_all, // tokens are exchanged for heads around attention (Ulysses)
+  ring        // blocks of keys and values are passed round; partial results are merged
+};
 enum class P2p {
   synchronous,
   overlapped
@@ -47,7 +53,11 @@ struct Execution {
   bool fused_accumulation = true; // products of weight gradients add into the gradients; else a kernel of its own does
   bool async_tensor_parallel = true; // sums of input gradients over tp run under the weight gradient's product
   LayerPlacement layer_placement = LayerPlacement::even;
-  bool eager = false; // element-wise work by PyTorch's own kernels: a pass, and often a copy, for each function
+  // Eager: by PyTorch's own kernels, a pass (and often a copy) for each function.
+  bool eager_activations = false; // gated activations, and the sums of gradients where a residual branches off
+  bool eager_layout = false;      // the way of queries, keys and values into attention, and of its output back
+  bool eager_loss = false;
+  bool broadcast_parameters = false; // ZeRO 1: every rank broadcasts what it owns, one after the other
   bool portable_attention = false; // fused attention without the instructions of newer chips (FlashAttention-2)
   friend bool operator==(Execution const&, Execution const&) = default;
 };
@@ -106,6 +116,8 @@ struct Plan {
   Attention attention = Attention::fused;
   P2p p2p = P2p::synchronous;
   Execution execution;
+  ContextParallel cp_type = ContextParallel::all_gather;
+  int domino_slices = 1; // q: row slices of a micro-batch, whose tensor-parallel communication hides under each other
 
   [[nodiscard]] int world_size() const { return tp * cp * pp * dp; }
   [[nodiscard]] int replicas() const { return zero_group > 0 ? dp / zero_group : 1; }
@@ -128,6 +140,7 @@ std::string_view to_string(Attention attention);
 std::string_view to_string(P2p p2p);
 std::string_view to_string(LayerPlacement placement);
 std::string_view to_string(Reshard reshard);
+std::string_view to_string(ContextParallel type);
 
 // "tp 8, pp 4, dp 2, ..." in one line, for tables and errors.
 std::string describe(Plan const& plan);

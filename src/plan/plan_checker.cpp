@@ -102,17 +102,19 @@ void check_sizes(Plan const& plan, Findings& findings) {
   in_range("tp", plan.tp);
   in_range("pp", plan.pp);
   in_range("dp", plan.dp);
+  in_range("cp", plan.cp);
+  in_range("domino_slices", plan.domino_slices);
   in_range("chunks", plan.chunks);
   in_range("sequence_length", plan.sequence_length);
   in_range("micro_batch", plan.micro_batch);
   in_range("global_batch", plan.global_batch);
   if (!findings.empty())
     return;
-  double const ranks = static_cast<double>(plan.tp) * plan.pp * plan.dp;
+  double const ranks = static_cast<double>(plan.tp) * plan.cp * plan.pp * plan.dp;
   if (ranks > static_cast<double>(most_ranks))
     find(findings, "ranks",
-         fmt::format("tp {} * pp {} * dp {} are {:.0f} ranks: at most {} can be planned for", plan.tp, plan.pp, plan.dp,
-                     ranks, most_ranks));
+         fmt::format("tp {} * cp {} * pp {} * dp {} are {:.0f} ranks: at most {} can be planned for", plan.tp, plan.cp,
+                     plan.pp, plan.dp, ranks, most_ranks));
 }
 
 // ---------------------------------------------------------------------------------------- tensor and sequence parallelism
@@ -169,6 +171,28 @@ void check_sequence_parallel(Model const& model, Plan const& plan, Findings& fin
       findings, "tp divides tokens",
       fmt::format("with sequence parallelism tp {} must divide the {} tokens of a micro-batch", plan.tp, plan.tokens()),
       nearest_of(std::move(valid), plan.tp));
+}
+
+// -------------------------------------------------------------------------------------------------- context parallelism
+
+void check_context_parallel(Model const& model, Plan const& plan, Findings& findings) {
+  if (plan.cp == 1)
+    return;
+  if (plan.sequence_length % (2 * static_cast<std::int64_t>(plan.cp)) != 0)
+    find(findings, "2 * cp divides sequence_length",
+         fmt::format("a sequence of {} tokens cannot be cut into 2 * cp {} chunks of equal length",
+                     plan.sequence_length, plan.cp),
+         multiples_around(2 * static_cast<std::int64_t>(plan.cp), plan.sequence_length));
+  if (plan.attention == Attention::unfused)
+    find(findings, "context parallelism needs fused attention",
+         "context parallelism needs fused attention: the log-sum-exp joins what ranks compute");
+  std::int64_t const kv_heads = model.kv_heads / plan.tp;
+  if (plan.cp_type == ContextParallel::all_to_all && kv_heads > 0 && kv_heads % plan.cp != 0)
+    find(findings, "all_to_all: tp * cp divides kv_heads",
+         fmt::format("cp {} with all_to_all cuts the {} KV heads that tp {} leaves on a rank (KV heads are not "
+                     "replicated; ring and all_gather have no such limit)",
+                     plan.cp, kv_heads, plan.tp),
+         nearest_of(divisors(kv_heads), plan.cp));
 }
 
 // ------------------------------------------------------------------------------------------------------------- pipeline
@@ -422,6 +446,7 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   check_layout(model, plan, findings);
   if (!findings.empty())
     return findings;
+  check_context_parallel(model, plan, findings);
   check_layers(model, plan, findings);
   check_schedule(model, plan, findings);
   check_batch(plan, findings);

@@ -37,8 +37,8 @@ void read_choice(JsonReader const& reader, std::string_view key,
 }
 
 Execution read_execution(JsonReader const& reader) {
-  reader.expect_keys(
-      {"issue", "fused_accumulation", "async_tensor_parallel", "layer_placement", "eager", "portable_attention"});
+  reader.expect_keys({"issue", "fused_accumulation", "async_tensor_parallel", "layer_placement", "eager_activations",
+                      "eager_layout", "eager_loss", "broadcast_parameters", "portable_attention"});
   Execution execution;
   auto read_switch = [&](std::string_view key, bool& field) {
     if (auto const value = reader.find(key))
@@ -48,7 +48,10 @@ Execution read_execution(JsonReader const& reader) {
     execution.issue = value->quantity<Seconds>();
   read_switch("fused_accumulation", execution.fused_accumulation);
   read_switch("async_tensor_parallel", execution.async_tensor_parallel);
-  read_switch("eager", execution.eager);
+  read_switch("eager_activations", execution.eager_activations);
+  read_switch("eager_layout", execution.eager_layout);
+  read_switch("eager_loss", execution.eager_loss);
+  read_switch("broadcast_parameters", execution.broadcast_parameters);
   read_switch("portable_attention", execution.portable_attention);
   read_choice<LayerPlacement>(reader, "layer_placement",
                               {{"even", LayerPlacement::even}, {"cost_share", LayerPlacement::cost_share}},
@@ -56,11 +59,18 @@ Execution read_execution(JsonReader const& reader) {
   return execution;
 }
 
-std::string execution_json(Execution const& execution) {
-  return fmt::format("{{\"issue\": \"{} us\", \"fused_accumulation\": {}, \"async_tensor_parallel\": {}, "
-                     "\"layer_placement\": \"{}\", \"eager\": {}, \"portable_attention\": {}}}",
-                     execution.issue.value() * 1e6, execution.fused_accumulation, execution.async_tensor_parallel,
-                     to_string(execution.layer_placement), execution.eager, execution.portable_attention);
+std::string execution_json(Execution const& e) {
+  std::string text = fmt::format("{{\"issue\": \"{} us\"", e.issue.value() * 1e6);
+  auto add = [&](std::string_view key, bool value) { text += fmt::format(", \"{}\": {}", key, value); };
+  add("fused_accumulation", e.fused_accumulation);
+  add("async_tensor_parallel", e.async_tensor_parallel);
+  text += fmt::format(", \"layer_placement\": \"{}\"", to_string(e.layer_placement));
+  add("eager_activations", e.eager_activations);
+  add("eager_layout", e.eager_layout);
+  add("eager_loss", e.eager_loss);
+  add("broadcast_parameters", e.broadcast_parameters);
+  add("portable_attention", e.portable_attention);
+  return text + "}";
 }
 
 } // namespace
@@ -71,6 +81,9 @@ Plan read_plan(JsonReader const& reader) {
   reader.expect_keys({"tp",
                       "pp",
                       "dp",
+                      "cp",
+                      "cp_type",
+                      "domino_slices",
                       "chunks",
                       "micro_batch_group",
                       "layout",
@@ -95,6 +108,13 @@ Plan read_plan(JsonReader const& reader) {
   read_integer(reader, "tp", 1, most_ranks, plan.tp);
   read_integer(reader, "pp", 1, most_ranks, plan.pp);
   read_integer(reader, "dp", 1, most_ranks, plan.dp);
+  read_integer(reader, "cp", 1, most_ranks, plan.cp);
+  read_choice<ContextParallel>(reader, "cp_type",
+                               {{"all_gather", ContextParallel::all_gather},
+                                {"all_to_all", ContextParallel::all_to_all},
+                                {"ring", ContextParallel::ring}},
+                               plan.cp_type);
+  read_integer(reader, "domino_slices", 1, most_tokens, plan.domino_slices);
   read_integer(reader, "chunks", 1, most_ranks, plan.chunks);
   if (auto const value = reader.find("sequence_parallel"))
     plan.sequence_parallel = value->boolean();
@@ -147,6 +167,12 @@ std::string plan_json(Plan const& plan) {
   number("tp", plan.tp);
   number("pp", plan.pp);
   number("dp", plan.dp);
+  if (plan.cp > 1) {
+    number("cp", plan.cp);
+    word("cp_type", to_string(plan.cp_type));
+  }
+  if (plan.domino_slices > 1)
+    number("domino_slices", plan.domino_slices);
   number("chunks", plan.chunks);
   if (plan.micro_batch_group > 0)
     number("micro_batch_group", plan.micro_batch_group);

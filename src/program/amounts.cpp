@@ -34,14 +34,21 @@ double elements(Tensor const* tensor) { return static_cast<double>(tensor->eleme
 double rows(Tensor const* tensor) { return static_cast<double>(tensor->shape[0]); }
 double bytes(Tensor const* tensor) { return elements(tensor) * static_cast<double>(size_of(tensor->dtype)); }
 
+bool has_keys_values(Op const& op) {
+  return (op.kind == OpKind::attention_forward && op.reads.size() > 1) ||
+         (op.kind == OpKind::attention_backward && op.reads.size() > 4);
+}
+
 double flops(Op const& op, Operands const& o) {
-  double const s = static_cast<double>(op.sequence_length);
+  // keys of a sequence that attention walks over
+  double const s = static_cast<double>(op.sequence_length) / (op.hop < 0 ? 1 : op.context_shards);
   switch (op.kind) {
     // rows x in times in x out: 2 * rows * in * out
     case OpKind::linear_forward:
     case OpKind::linear_input_gradient: return 2 * elements(o.reads[0]) * elements(o.writes[0]) / rows(o.reads[0]);
     case OpKind::linear_weight_gradient: return 2 * elements(o.reads[0]) * elements(o.reads[1]) / rows(o.reads[0]);
-    // o has tokens * heads * d elements; two products over half of s keys each, backward five
+    // o has tokens * heads * d elements; two products over half of s keys each, backward five. A rank's balanced chunks
+    // see half of all keys, and of another rank's either half or all with half of the queries.
     case OpKind::attention_forward: return 2 * elements(o.writes[0]) * s;
     case OpKind::attention_backward: return 5 * elements(o.reads[1]) * s;
     // sequences * heads * s * s elements, d deep; not halved
@@ -52,6 +59,25 @@ double flops(Op const& op, Operands const& o) {
     case OpKind::attention_scores_backward:
       return 4 * elements(o.reads[1]) * static_cast<double>(o.reads[0]->shape.back());
     default: return 0;
+  }
+}
+
+// Where keys and values have their own tensor, of qkv only the queries are touched; copies touch what they copy.
+double parts_bytes(Op const& op, Operands const& o) {
+  auto const queries = [](Tensor const* qkv) {
+    double const members = static_cast<double>(qkv->shape[2]);
+    return bytes(qkv) * (members - 2) / members;
+  };
+  switch (op.kind) {
+    case OpKind::take_keys_values: return 2 * bytes(o.writes[0]);
+    case OpKind::put_keys_values: return 2 * bytes(o.reads[0]);
+    case OpKind::attention_forward:
+      return queries(o.reads[0]) + bytes(o.reads[1]) + bytes(o.writes[0]) + bytes(o.writes[1]);
+    default: { // attention_backward; added to the queries' gradient, or written beside zeros
+      double const dqkv = o.reads.size() > 5 ? 2 * queries(o.writes[0]) : bytes(o.writes[0]);
+      return queries(o.reads[0]) + bytes(o.reads[1]) + bytes(o.reads[2]) + bytes(o.reads[3]) + bytes(o.reads[4]) +
+             dqkv + bytes(o.writes[1]);
+    }
   }
 }
 
@@ -75,8 +101,12 @@ Amount amount_of(Op const& op, Operands const& operands) {
     case OpKind::add_positions:
     case OpKind::embedding_backward:
     case OpKind::position_gradient: return {Flops(0), Bytes(table_bytes(op, operands))};
+    case OpKind::take_keys_values:
+    case OpKind::put_keys_values: return {Flops(0), Bytes(parts_bytes(op, operands))};
     default: break;
   }
+  if (has_keys_values(op))
+    return {Flops(flops(op, operands)), Bytes(parts_bytes(op, operands))};
   double moved = 0;
   for (Tensor const* tensor : operands.reads)
     moved += bytes(tensor);
@@ -85,12 +115,23 @@ Amount amount_of(Op const& op, Operands const& operands) {
   return {Flops(flops(op, operands)), Bytes(moved)};
 }
 
+DType working_dtype(Operands const& operands) {
+  DType result = DType::fp32;
+  for (std::vector<Tensor const*> const* tensors : {&operands.reads, &operands.writes})
+    for (Tensor const* tensor : *tensors)
+      if (tensor->dtype == DType::bf16 || tensor->dtype == DType::fp16)
+        result = tensor->dtype;
+  return result;
+}
+
 Bytes wire_bytes(Op const& op, Operands const& operands, int members) {
   double const others = static_cast<double>(members - 1) / members;
   switch (op.kind) {
     case OpKind::all_reduce: return Bytes(2 * others * bytes(operands.reads[0]));
     case OpKind::reduce_scatter: return Bytes(others * bytes(operands.reads[0]));
     case OpKind::all_gather: return Bytes(others * bytes(operands.writes[0]));
+    case OpKind::all_to_all: return Bytes(others * bytes(operands.reads[0]));
+    case OpKind::ring_shift: return Bytes(bytes(operands.reads[0]));
     case OpKind::send: return Bytes(bytes(operands.reads[0]));
     case OpKind::receive: return Bytes(bytes(operands.writes[0]));
     default: return Bytes(0);

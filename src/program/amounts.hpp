@@ -18,6 +18,9 @@ struct Amount {
 };
 Amount amount_of(Op const& op, Operands const& operands);
 
+// The dtype that an op computes in: that of its narrowest floating-point operand.
+DType working_dtype(Operands const& operands);
+
 // Bytes that each member sends in a collective (notes: algorithms.md, "bytes on the wire"), or a transfer moves.
 Bytes wire_bytes(Op const& op, Operands const& operands, int members);
 

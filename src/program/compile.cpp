@@ -23,6 +23,7 @@ struct LayerPass {
 constexpr LayerPass layer_passes[] = {
     {"tensor_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { tensor_parallel(layer, plan); }},
     {"sequence_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { sequence_parallel(layer, plan); }},
+    {"context_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { context_parallel(layer, plan); }},
     {"insert_collectives", [](LayerProgram& layer, Plan const& plan, Recompute) { insert_collectives(layer, plan); }},
     {"separate_accumulation",
      [](LayerProgram& layer, Plan const& plan, Recompute) { separate_accumulation(layer, plan); }},

@@ -97,6 +97,7 @@ Op LayerBuilder::make(OpKind kind, std::string name, Part part, std::vector<Tens
   op.reads = std::move(reads);
   op.writes = std::move(writes);
   op.sequence_length = plan_.sequence_length;
+  op.context_shards = plan_.cp;
   return op;
 }
 

@@ -220,7 +220,9 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
                      f = model.ffn;
   DType const dtype = plan.parameter_dtype;
   bool const gated = is_gated(model.activation);
-  bool const eager = plan.execution.eager;
+  bool const eager = plan.execution.eager_activations;
+  bool const copies = plan.execution.eager_layout;
+  bool const joins = copies && plan.attention == Attention::fused; // unfused products take strided heads
   Cut const residual = LayerBuilder::residual;
   auto bias = [&](bool exists, std::string const& name, std::vector<std::int64_t> shape, int split) {
     return exists ? std::optional(layer.parameter(name, std::move(shape), split)) : std::nullopt;
@@ -261,13 +263,13 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   linear_forward(layer, qkv_linear, "qkv", n1, qkv);
   // Eager trainers bring queries, keys and values into the layout of attention: split and made contiguous, keys and values
   // joined and permuted (nanotron, models/llama.py: CausalSelfAttention.forward), and the output back.
-  TensorId const laid_out = eager ? layer.copy(layer.copy(qkv, Part::forward, "qkv contiguous"), Part::forward,
+  TensorId const laid_out = joins ? layer.copy(layer.copy(qkv, Part::forward, "qkv contiguous"), Part::forward,
                                                "keys and values joined")
                                   : qkv;
   if (model.positions == Positions::rotary)
     layer.forward(OpKind::rope_forward, "rope", {laid_out}, {laid_out});
   AttentionCore const core = attention_forward(layer, model, plan, laid_out, o);
-  TensorId const o_read = eager ? layer.copy(o, Part::forward, "attention output contiguous") : o;
+  TensorId const o_read = copies ? layer.copy(o, Part::forward, "attention output contiguous") : o;
   linear_forward(layer, out_linear, "out", o_read, projected);
   join_forward(layer, model, plan, attention_join, "out", projected, x, x2);
   norm_forward(layer, norm2, "norm 2", x2, n2);
@@ -306,13 +308,15 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   norm_backward(layer, norm2, "norm 2", dn2_read, x2, dy, dx2);
   TensorId const dprojected = join_backward(layer, model, plan, attention_join, "out", dx2);
   linear_backward(layer, out_linear, "out", o_read, dprojected, d_o);
-  TensorId const d_o_read = eager ? layer.copy(d_o, Part::input_gradient, "d attention output contiguous") : d_o;
+  TensorId const d_o_read = copies ? layer.copy(d_o, Part::input_gradient, "d attention output contiguous") : d_o;
   attention_backward(layer, model, plan, core, d_o_read, dqkv);
   if (model.positions == Positions::rotary)
     layer.input_gradient(OpKind::rope_backward, "rope backward", {dqkv}, {dqkv});
-  TensorId const dqkv_read = eager ? layer.copy(layer.copy(dqkv, Part::input_gradient, "d keys and d values split"),
-                                                Part::input_gradient, "d qkv joined")
-                                   : dqkv;
+  TensorId dqkv_read = dqkv;
+  if (joins)
+    dqkv_read = layer.copy(dqkv_read, Part::input_gradient, "d keys and d values split");
+  if (copies)
+    dqkv_read = layer.copy(dqkv_read, Part::input_gradient, "d qkv joined");
   linear_backward(layer, qkv_linear, "qkv", n1, dqkv_read, dn1);
   TensorId const dn1_read = eager ? layer.copy(dn1, Part::input_gradient, "add d residual 1") : dn1;
   norm_backward(layer, norm1, "norm 1", dn1_read, x, dx2, dx);
@@ -345,7 +349,7 @@ LayerProgram head_layer(Model const& model, Plan const& plan) {
   // (nanotron, parallel/tensor_parallel/functional.py: _ShardedCrossEntropy).
   TensorId summed = logits32;
   std::optional<TensorId> probabilities;
-  if (plan.execution.eager) {
+  if (plan.execution.eager_loss) {
     summed = layer.copy(logits32, Part::forward, "logits - maximum");
     TensorId const exponentials = layer.copy(summed, Part::forward, "exponentials");
     probabilities = layer.copy(exponentials, Part::forward, "probabilities");

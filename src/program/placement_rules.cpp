@@ -151,8 +151,32 @@ Result loss(Op const& op, Placements const& reads) {
   return Placements{logits};
 }
 
-// Heads shard together; scores and probabilities have them in dimension 1, as qkv.
-Result attention(Placements const& reads, std::size_t writes) { return same_for_all(reads, writes); }
+// Heads shard together; scores and probabilities have them in dimension 1, as qkv. Ranks of a context-parallel group hold
+// parts of sequences: their queries need the keys of all of them.
+Result attention(Placements const& reads, std::size_t writes, Axis axis) {
+  if (axis == Axis::cp && by_tokens(reads[0]))
+    return std::nullopt;
+  return same_for_all(reads, writes);
+}
+
+// qkv, ..., kv, ... -> writes; the operand at `keys` and, in the backward, the last written are of all ranks' tokens, or a
+// block of one rank's.
+Result attention_with_keys(Op const& op, Placements reads, std::size_t keys, std::size_t writes, Axis axis) {
+  bool const whole = op.hop < 0 && axis == Axis::cp;
+  if (whole && (!by_tokens(reads[0]) || reads[keys] != replicated))
+    return std::nullopt;
+  if (whole)
+    reads[keys] = reads[0];
+  Result result = same_for_all(reads, writes);
+  if (result && whole && op.kind == OpKind::attention_backward)
+    result->back() = partial_sum;
+  return result;
+}
+
+Result fused_attention(Op const& op, Placements const& reads, std::size_t writes, Axis axis) {
+  std::size_t const keys = op.kind == OpKind::attention_forward ? 1 : 4;
+  return reads.size() > keys ? attention_with_keys(op, reads, keys, writes, axis) : attention(reads, writes, axis);
+}
 
 Result swiglu(Op const& op, Operands const& o, Placements const& reads, Axis axis) {
   bool const forward = op.kind == OpKind::swiglu_forward;
@@ -184,10 +208,16 @@ Result adam(Placements const& reads, std::size_t writes) {
 }
 
 Result collective(Op const& op, AxisPlacement x, Axis axis) {
+  if (op.kind == OpKind::ring_shift) // only attention knows whose block a passed-on shard is
+    return op.group.axes == Axis::cp && (axis != Axis::cp || by_tokens(x)) ? Result(Placements{x}) : std::nullopt;
   if (!op.group.axes.contains(axis))
     return Placements{x};
   switch (op.kind) {
     case OpKind::all_reduce: return is_partial(x) ? Result(Placements{replicated}) : std::nullopt;
+    case OpKind::all_to_all:
+      if (by_tokens(x)) // of all heads, packed
+        return Placements{sharded(1)};
+      return x == sharded(1) ? Result(Placements{sharded(0)}) : std::nullopt;
     case OpKind::reduce_scatter: return x == partial_sum ? Result(Placements{sharded(0)}) : std::nullopt;
     default: return x == sharded(0) ? Result(Placements{replicated}) : std::nullopt; // all_gather
   }
@@ -216,17 +246,22 @@ Result rule(Op const& op, Operands const& o, Placements const& reads, Axis axis)
     case OpKind::bias_add:
       return reads[1] == replicated && reads[0] == reads[2] ? per_token(reads[0], reads[1], writes) : std::nullopt;
     case OpKind::attention_forward:
-    case OpKind::attention_backward:
+    case OpKind::attention_backward: return fused_attention(op, reads, writes, axis);
     case OpKind::attention_scores:
     case OpKind::attention_softmax:
     case OpKind::attention_context:
     case OpKind::attention_context_backward:
     case OpKind::attention_softmax_backward:
-    case OpKind::attention_scores_backward: return attention(reads, writes);
+    case OpKind::attention_scores_backward: return attention(reads, writes, axis);
     case OpKind::swiglu_forward:
     case OpKind::swiglu_backward: return swiglu(op, o, reads, axis);
     case OpKind::rope_forward:
     case OpKind::rope_backward:
+    case OpKind::take_keys_values:
+    case OpKind::put_keys_values:
+    case OpKind::attention_merge:
+    case OpKind::pack_heads:
+    case OpKind::unpack_heads:
     case OpKind::gelu_forward:
     case OpKind::gelu_backward:
     case OpKind::add:
@@ -237,7 +272,9 @@ Result rule(Op const& op, Operands const& o, Placements const& reads, Axis axis)
     case OpKind::adam: return adam(reads, writes);
     case OpKind::all_reduce:
     case OpKind::all_gather:
-    case OpKind::reduce_scatter: return collective(op, reads[0], axis);
+    case OpKind::reduce_scatter:
+    case OpKind::all_to_all:
+    case OpKind::ring_shift: return collective(op, reads[0], axis);
     case OpKind::send:
     case OpKind::wait: return Placements{};
     case OpKind::dropout_mask:

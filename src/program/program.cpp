@@ -122,8 +122,25 @@ bool is_read_too(Op const& op, TensorId written) {
   return std::find(op.reads.begin(), op.reads.end(), written) != op.reads.end();
 }
 
+std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
+  std::vector<Rank> members = group_of(plan, rank, group.axes);
+  if (group.pipeline_ends)
+    std::erase_if(members, [&](Rank member) {
+      int const stage = coordinate_of(plan, member).pp;
+      return stage != 0 && stage != plan.pp - 1;
+    });
+  return members;
+}
+
 bool is_collective(OpKind kind) {
-  return kind == OpKind::all_reduce || kind == OpKind::all_gather || kind == OpKind::reduce_scatter;
+  switch (kind) {
+    case OpKind::all_reduce:
+    case OpKind::all_gather:
+    case OpKind::reduce_scatter:
+    case OpKind::all_to_all:
+    case OpKind::ring_shift: return true;
+    default: return false;
+  }
 }
 
 bool is_communication(OpKind kind) { return is_collective(kind) || kind == OpKind::send || kind == OpKind::receive; }
@@ -171,6 +188,13 @@ std::string_view to_string(OpKind kind) {
     case OpKind::all_reduce: return "all_reduce";
     case OpKind::all_gather: return "all_gather";
     case OpKind::reduce_scatter: return "reduce_scatter";
+    case OpKind::all_to_all: return "all_to_all";
+    case OpKind::ring_shift: return "ring_shift";
+    case OpKind::take_keys_values: return "take_keys_values";
+    case OpKind::put_keys_values: return "put_keys_values";
+    case OpKind::attention_merge: return "attention_merge";
+    case OpKind::pack_heads: return "pack_heads";
+    case OpKind::unpack_heads: return "unpack_heads";
     case OpKind::send: return "send";
     case OpKind::receive: return "receive";
     case OpKind::wait: return "wait";

@@ -90,7 +90,8 @@ struct BufferRef {
   friend auto operator<=>(BufferRef const&, BufferRef const&) = default;
 };
 
-// A view of a buffer. Row-major; dimension 0 of an activation counts tokens, sequence by sequence.
+// A view of a buffer. Row-major; dimension 0 of an activation counts tokens, sequence by sequence. The tokens of all
+// ranks of a context-parallel group stand rank by rank; which those of a rank are, token_layout.hpp says.
 struct Tensor {
   std::string name;
   BufferRef buffer;
@@ -163,14 +164,19 @@ enum class OpKind : std::uint8_t {
   accumulate,                 // x, rw sum -> sum
   rope_forward,               // rw qkv -> qkv
   rope_backward,              // rw dqkv -> dqkv
-  attention_forward,          // qkv -> o, lse
-  attention_backward,         // qkv, o, lse, do -> dqkv
+  attention_forward,          // qkv, [kv] -> o, lse
+  attention_backward,         // qkv, o, lse, do, [kv], [rw dqkv] -> dqkv, [dkv]
   attention_scores,           // qkv -> scores
   attention_softmax,          // scores -> probabilities (scaled, causal)
   attention_context,          // probabilities, qkv -> o
   attention_context_backward, // probabilities, qkv, do -> dprobabilities, dqkv (its value part)
   attention_softmax_backward, // probabilities, dprobabilities -> dscores
   attention_scores_backward,  // qkv, dscores, rw dqkv -> dqkv (adds its query and key parts)
+  take_keys_values,           // qkv -> kv
+  put_keys_values,            // dkv, rw dqkv -> dqkv (its key and value parts)
+  attention_merge,            // rw o, rw lse, o of more keys, lse -> o, lse
+  pack_heads,                 // x -> y: the heads of each rank of the group in a block
+  unpack_heads,               // x -> y: back
   gelu_forward,               // x -> y
   gelu_backward,              // x, dy -> dx
   swiglu_forward,             // gate_up -> y
@@ -190,6 +196,8 @@ enum class OpKind : std::uint8_t {
   all_reduce,     // x -> x (in place)
   all_gather,     // x -> y
   reduce_scatter, // x -> y
+  all_to_all,     // x -> y
+  ring_shift,     // x -> y: the next member's y is this one's x
   send,           // x ->
   receive,        // -> y
   // order only: no work on the device
@@ -229,10 +237,13 @@ struct Op {
   std::vector<TensorId> writes;
 
   std::int64_t sequence_length = 0; // attention, rope, positions: tokens of one sequence
+  int context_shards = 1;           // the same: ranks that share them out
+  int hop = -1;                     // attention: kv is the block of the rank so many places before; -1: of all ranks
   double scale = 1;                 // loss: 1 / tokens of the step; softmax: 1 / sqrt(d); norm_squared: 1 / ranks that
                                     // hold the same tensor
   bool transposed = false;          // linear_*: the weight is stored (out, in), not (in, out)
   int launches = 1;                 // kernels that the host issues for it
+  bool by_owner = false;            // all_gather: a broadcast of each member's part, one after the other
   bool portable = false;            // fused attention: without the instructions of newer chips
   bool core_attention = false;      // dropped and rebuilt by selective recompute
   Group group;                      // collectives
@@ -249,7 +260,7 @@ struct Op {
 inline constexpr OpId entry{-1};
 
 bool is_read_too(Op const& op, TensorId written); // "rw"
-bool is_collective(OpKind kind);                  // all_reduce, all_gather, reduce_scatter
+bool is_collective(OpKind kind);                  // what a group does together
 bool is_communication(OpKind kind);               // collectives, send and receive
 std::string_view to_string(OpKind kind);
 

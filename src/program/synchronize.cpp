@@ -331,21 +331,14 @@ std::vector<LayerStorage> storage_of_layers(StageProgram const& stage, std::size
   return result;
 }
 
-// A communicator runs one transfer at a time, in one order on all members: like a buffer that each of them writes.
-Range communicator(Group const& group) {
-  return {{{BufferRef::Scope::stage, -1 - 2 * group.axes.bits() - (group.pipeline_ends ? 1 : 0)}, -1}, 0, 1, false};
-}
-
 Range whole(BufferRef::Scope scope, std::int32_t index, std::int32_t micro_batch = -1) {
   return {{{scope, index}, micro_batch}, 0, INT64_MAX, micro_batch >= 0};
 }
 
-Node node_of(Slot const& slot, std::vector<LayerStorage> const& layers, int layer_count, bool tensor_parallel) {
+Node node_of(Slot const& slot, std::vector<LayerStorage> const& layers, int layer_count) {
   using Scope = BufferRef::Scope;
   Node node;
   node.releases_inside = true;
-  if (tensor_parallel)
-    node.writes.push_back(communicator({Axis::tp, false}));
   std::int32_t const j = slot.micro_batch.value();
   bool const forward = slot.kind == SlotKind::forward;
   for (int layer = slot.first; layer < slot.last; ++layer) {
@@ -393,8 +386,6 @@ Node node_of(StageProgram const& stage, Op const& op) {
     node.writes.push_back(range(id));
   for (BufferRef buffer : op.releases)
     node.releases.push_back(storage(buffer));
-  if (is_collective(op.kind))
-    node.writes.push_back(communicator(op.group));
   return node;
 }
 
@@ -434,7 +425,7 @@ void synchronize(Program const& program, StageProgram& stage) {
       ids.push_back(op->id);
     } else { // a slot cannot wait: an op in front of it does, as an event wait on the compute stream
       Slot const& slot = std::get<Slot>(element);
-      Node const node = node_of(slot, layers, layer_count, program.plan.tp > 1);
+      Node const node = node_of(slot, layers, layer_count);
       if (std::vector<std::int32_t> const waits = order.add_wait_before(node); !waits.empty()) {
         Op wait;
         wait.id = OpId(stage.next_op++);

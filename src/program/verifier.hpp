@@ -5,7 +5,7 @@
 //  order     every read after write, write after read and write after write on a buffer, and every transfer after the one
 //            before it on its communicator and on its stream (ranks with several communicators in common enter them in
 //            one order, or may wait in a circle), is ordered by streams, waits and host syncs; everything precedes the
-//            step's end
+//            step's end; and a stage's passes over its layers follow each other, as its schedule says
 //  pool      the first use of each life of a temporary follows all releases issued before it; a release follows all uses
 //  content   every read finds what it expects written there: something, of its dtype and placement
 //  rules     every op's written placements follow from what it reads (placement_rules.hpp); sizes and scales fit the group

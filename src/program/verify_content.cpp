@@ -153,9 +153,9 @@ std::string size_finding(Plan const& plan, Op const& op, Operands const& o) {
   if (!is_collective(op.kind))
     return {};
   std::int64_t const in = o.reads[0]->elements(), out = o.writes[0]->elements(), n = members(plan, op.group);
-  bool const fits = op.kind == OpKind::all_reduce   ? in == out
-                    : op.kind == OpKind::all_gather ? out == n * in
-                                                    : in == n * out;
+  bool const fits = op.kind == OpKind::all_gather       ? out == n * in
+                    : op.kind == OpKind::reduce_scatter ? in == n * out
+                                                        : in == out;
   if (!fits)
     return fmt::format("{} of {} and {} elements over {} ranks", op.name, in, out, n);
   if (o.reads[0]->dtype != o.writes[0]->dtype)

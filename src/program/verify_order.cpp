@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -18,13 +19,17 @@ struct Use {
   bool write;
 };
 
-// A communicator as one rank sees it: its transfers must be totally ordered.
-using CommunicatorKey = std::pair<Group, Channel>;
+// A communicator as one rank sees it: its transfers must be totally ordered. A group has one for each stream.
+using CommunicatorKey = std::tuple<Group, Stream, Channel>;
 
 CommunicatorKey communicator_of(Op const& op) {
   if (is_collective(op.kind))
-    return {op.group, {}};
-  return {{}, op.channel};
+    return {op.group, op.stream, {}};
+  return {{}, Stream::compute, op.channel};
+}
+
+bool is_same_pass(Instance const& a, Instance const& b) {
+  return a.layer == b.layer && a.micro_batch == b.micro_batch && a.op->part == b.op->part;
 }
 
 std::string name_of(Instance const& instance) {
@@ -55,6 +60,7 @@ void StageOrder::collect_pairs(Program const& program, StageProgram const& stage
   std::unordered_set<BufferKey, BufferKeyHash> released; // and not in use again
   std::map<CommunicatorKey, std::int32_t> last_transfer;
   std::map<Stream, std::int32_t> last_on_stream;
+  std::int32_t last_of_pass = -1; // the last compute op of a layer
   for (std::size_t i = 0; i < instances_.size(); ++i) {
     Instance const& instance = instances_[i];
     auto const self = static_cast<std::int32_t>(i);
@@ -82,6 +88,11 @@ void StageOrder::collect_pairs(Program const& program, StageProgram const& stage
       BufferKey const key = resolve(program, stage, instance, buffer);
       touch(key, 0, INT64_MAX, true);
       released.insert(key);
+    }
+    if (instance.layer >= 0 && instance.op->stream == Stream::compute) {
+      if (last_of_pass >= 0 && !is_same_pass(instances_[static_cast<std::size_t>(last_of_pass)], instance))
+        pairs_.push_back({last_of_pass, self});
+      last_of_pass = self;
     }
     if (is_communication(instance.op->kind)) {
       auto follow = [&](auto& last_transfers, auto const& key) {

@@ -137,7 +137,14 @@ Demand kernel_demand(Op const& op, Operands const& operands, HardwareProfile con
   Amount const amount = amount_of(op, operands);
   Seconds busy = amount.bytes / (profile.chip.memory_bandwidth * profile.efficiency.memory_bound) +
                  profile.kernel_fixed;
-  if (profile.kernels) {
+  OpCost const* const measured = profile.ops
+                                     ? find(*profile.ops, to_string(op.kind), to_string(working_dtype(operands)))
+                                     : nullptr;
+  if (measured != nullptr) {
+    busy = Seconds(measured->seconds(amount.flops.value(), amount.bytes.value())) + profile.kernel_fixed;
+    demand.band = measured->band;
+    demand.evidence = profile.ops->evidence;
+  } else if (profile.kernels) {
     Duration const duration = fitted_duration(profile, op, operands, busy.value());
     busy = Seconds(duration.seconds);
     demand.band = profile.kernels->band[duration.kind];
@@ -148,7 +155,8 @@ Demand kernel_demand(Op const& op, Operands const& operands, HardwareProfile con
   Seconds const alone = busy / device_speed;
   demand.issue = demand.lead = profile.issue * op.launches;
   demand.device = ComputeDemand{alone};
-  demand.memory_bandwidth_share = amount.bytes / alone / profile.chip.memory_bandwidth;
+  double const share = amount.bytes / alone / profile.chip.memory_bandwidth;
+  demand.memory_bandwidth_share = measured != nullptr ? std::min(1.0, share) : share; // caches can be faster
   return demand;
 }
 

@@ -11,7 +11,8 @@ namespace foreplan {
 // The product of a linear layer's forward pass, input or weight gradient.
 GemmShape linear_shape(Op const& op, Operands const& operands);
 
-// Seconds alone, over the device's speed. Matrix products and fused attention by the formulas of kernels/ with the
+// Seconds alone, over the device's speed. What the profile has measured of this kind and dtype (cluster/op_costs.hpp) + the
+// fixed time. Else: matrix products and fused attention by the formulas of kernels/ with the
 // profile's kernel parameters; without those, max(flops / (peak * efficiency), bytes / (bandwidth * efficiency)) + the
 // kernel's fixed time. Kernels bound by memory: bytes over the efficiency's rate + the fixed time. `wait` asks for
 // nothing.

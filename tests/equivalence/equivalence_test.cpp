@@ -139,6 +139,12 @@ TEST_CASE("ZeRO stages 1 to 3: any groups, gathers and reductions are the step o
   std::cout << "sharding: 400 combinations, largest relative difference " << largest << "\n";
 }
 
+TEST_CASE("fp64: context parallelism of each type is the step of one device", "[cp]") {
+  std::vector<EquivalenceCase> const cases = context_parallel_cases(1);
+  double const largest = check_all<double>(cases, fp64_tolerance);
+  std::cout << "fp64, cp: " << cases.size() << " combinations, largest relative difference " << largest << "\n";
+}
+
 TEST_CASE("some combinations, for slow builds") {
   std::vector<EquivalenceCase> cases;
   std::vector<EquivalenceCase> const all = equivalence_cases(1);

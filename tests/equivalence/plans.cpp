@@ -71,7 +71,7 @@ void sequence_parallelism(Plan plan, std::vector<Plan>& result) {
 }
 
 void zero_stages(Plan plan, std::vector<Plan>& result) {
-  for (int stage = 0; stage <= (plan.dp > 1 ? 1 : 0); ++stage) { // one rank has nothing to share
+  for (int stage = 0; stage <= (plan.cp * plan.dp > 1 ? 1 : 0); ++stage) { // one rank has nothing to share
     plan.zero_stage = stage;
     result.push_back(plan);
   }
@@ -142,7 +142,73 @@ std::string describe(EquivalenceCase const& test) {
             std::to_string(s.prefetch) + " or " + std::to_string(s.prefetch_elements) + ", reuse " +
             std::to_string(s.reuse_distance) + ", live " + std::to_string(s.max_live) + ", persistent " +
             std::to_string(s.persistence_threshold);
+  if (test.plan.cp > 1)
+    text += ", cp " + std::to_string(test.plan.cp) + " " + std::string(to_string(test.plan.cp_type));
+  if (test.plan.domino_slices > 1)
+    text += ", Domino " + std::to_string(test.plan.domino_slices);
   return text;
+}
+
+namespace {
+
+// Legal cases of the plans on both models, `draws` of each.
+std::vector<EquivalenceCase> drawn_cases(std::vector<Plan> const& plans, int draws) {
+  constexpr int most_tries = 16; // for one legal draw; a plan that finds none is illegal whatever is drawn
+  std::mt19937 random(2);
+  std::vector<EquivalenceCase> cases;
+  for (Model const& model : {small_gpt(), small_llama()})
+    for (Plan const& plan : plans) {
+      std::vector<std::string> drawn;
+      for (int tries = 0; static_cast<int>(drawn.size()) < draws && tries < most_tries * draws; ++tries) {
+        EquivalenceCase test{model, plan};
+        draw_rest(random, test);
+        std::string const text = describe(test);
+        if (!check(test.model, test.plan).empty() || std::find(drawn.begin(), drawn.end(), text) != drawn.end())
+          continue;
+        drawn.push_back(text);
+        cases.push_back(test);
+      }
+    }
+  return cases;
+}
+
+std::vector<Plan> context_parallel_degrees() {
+  struct Degrees {
+    int tp, cp, pp, dp;
+  };
+  std::vector<Plan> plans;
+  for (Degrees const d : {Degrees{1, 2, 1, 1},
+                          {2, 2, 1, 1},
+                          {1, 4, 1, 1},
+                          {1, 2, 2, 1},
+                          {1, 2, 1, 2},
+                          {2, 2, 2, 1},
+                          {2, 2, 1, 2},
+                          {1, 2, 2, 2},
+                          {2, 4, 1, 1}})
+    for (ContextParallel type : {ContextParallel::all_gather, ContextParallel::all_to_all, ContextParallel::ring}) {
+      Plan plan = one_device();
+      plan.tp = d.tp;
+      plan.cp = d.cp;
+      plan.pp = d.pp;
+      plan.dp = d.dp;
+      plan.cp_type = type;
+      plan.micro_batch = 1;
+      plans.push_back(plan);
+    }
+  return plans;
+}
+
+} // namespace
+
+std::vector<EquivalenceCase> context_parallel_cases(int draws) {
+  return drawn_cases(times(times(times(context_parallel_degrees(), sequence_parallelism), zero_stages), recomputes),
+                     draws);
+}
+
+std::vector<EquivalenceCase> equivalence_cases(int draws) {
+  return drawn_cases(times(times(times(times(degrees(), schedules), sequence_parallelism), zero_stages), recomputes),
+                     draws);
 }
 
 // Everything that ZeRO stages 1 to 3 do with groups, units, gathers and reductions, drawn at random.
@@ -170,28 +236,6 @@ std::vector<EquivalenceCase> sharding_cases(int count) {
     if (plan.dp > 1 && check(test.model, plan).empty())
       cases.push_back(test);
   }
-  return cases;
-}
-
-std::vector<EquivalenceCase> equivalence_cases(int draws) {
-  constexpr int most_tries = 16; // for one legal draw; a plan that finds none is illegal whatever is drawn
-  std::vector<Plan> const plans = times(times(times(times(degrees(), schedules), sequence_parallelism), zero_stages),
-                                        recomputes);
-  std::mt19937 random(2);
-  std::vector<EquivalenceCase> cases;
-  for (Model const& model : {small_gpt(), small_llama()})
-    for (Plan const& plan : plans) {
-      std::vector<std::string> drawn;
-      for (int tries = 0; static_cast<int>(drawn.size()) < draws && tries < most_tries * draws; ++tries) {
-        EquivalenceCase test{model, plan};
-        draw_rest(random, test);
-        std::string const text = describe(test);
-        if (!check(test.model, test.plan).empty() || std::find(drawn.begin(), drawn.end(), text) != drawn.end())
-          continue;
-        drawn.push_back(text);
-        cases.push_back(test);
-      }
-    }
   return cases;
 }
 

@@ -28,4 +28,7 @@ std::vector<EquivalenceCase> equivalence_cases(int draws);
 // Drawn at random: how ZeRO stages 1 to 3 share out, gather and reduce.
 std::vector<EquivalenceCase> sharding_cases(int count);
 
+// The same for context parallelism of each type, with tp, sp, pp, dp, zero and recompute.
+std::vector<EquivalenceCase> context_parallel_cases(int draws);
+
 } // namespace foreplan

@@ -85,7 +85,8 @@ TEST_CASE("A block that calibration writes reads back as the model", "[calibrate
   CollectiveCalibration const calibration = calibrate_collectives("h100");
   std::string const text = "{" + collectives_block(calibration) + "}";
   std::vector<Source> sources;
-  CollectiveModel const read = read_collective_model(JsonReader::read_text(text, "block")["collectives"], sources);
+  CollectiveModel const read = read_collective_model(JsonReader::read_text(text, "block")["collectives"],
+                                                     ScaleUp::switched, sources);
   CHECK(sources.size() == collective::count);
   for (std::size_t i = 0; i < collective::count; ++i)
     CHECK(read.values[i] == Approx(calibration.model.values[i]).epsilon(1e-3));

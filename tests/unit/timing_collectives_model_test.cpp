@@ -45,8 +45,8 @@ GroupShape shape(int members, int nodes = 1) {
 }
 
 CollectiveCurve curve(CollectiveOp op, GroupShape const& where, CollectiveValues const& values,
-                      ScaleUpTopology topology = ScaleUpTopology::switched) {
-  CollectiveLibrary const library = topology == ScaleUpTopology::full_mesh ? CollectiveLibrary::rccl
+                      ScaleUp topology = ScaleUp::switched) {
+  CollectiveLibrary const library = topology == ScaleUp::full_mesh ? CollectiveLibrary::rccl
                                                                            : CollectiveLibrary::nccl;
   return collective_curve(op, where, library, topology, values);
 }
@@ -140,7 +140,7 @@ TEST_CASE("In a mesh a pair has one link, eight devices seven, and paths over no
   values[collective::own_share] = 1e9; // nor this
   auto const bus_rate = [&](int members, int nodes) {
     double const sent = 2.0 * (members - 1) / members;
-    return sent / line(curve(CollectiveOp::all_reduce, shape(members, nodes), values, ScaleUpTopology::full_mesh),
+    return sent / line(curve(CollectiveOp::all_reduce, shape(members, nodes), values, ScaleUp::full_mesh),
                        CollectiveAlgorithm::ring, Protocol::simple)
                       ->per_byte;
   };
@@ -207,7 +207,7 @@ TEST_CASE("Measured curves correct their own group fully, a near one in part, an
           "[collectives]") {
   CollectiveModel model{
       .library = CollectiveLibrary::nccl,
-      .topology = ScaleUpTopology::switched,
+      .topology = ScaleUp::switched,
       .values = round_values(),
       .residuals = {{.op = CollectiveOp::all_gather, .members = 8, .nodes = 1, .weight = 1, .octaves = {}}},
       .band = 0};
@@ -250,7 +250,7 @@ Cluster cluster_of(int nodes, CollectiveValues const& values) {
   profile.efficiency.network = 0.5;
   profile.issue = Seconds(5e-6);
   profile.collectives = CollectiveModel{.library = CollectiveLibrary::nccl,
-                                        .topology = ScaleUpTopology::switched,
+                                        .topology = ScaleUp::switched,
                                         .values = values,
                                         .residuals = {},
                                         .band = 0.1};
@@ -324,7 +324,7 @@ TEST_CASE("A layout knows how many NICs its members of a node use", "[collective
 TEST_CASE("An explanation names choice, formula, parameters and measurements", "[collectives]") {
   CollectiveModel const model{
       .library = CollectiveLibrary::nccl,
-      .topology = ScaleUpTopology::switched,
+      .topology = ScaleUp::switched,
       .values = round_values(),
       .residuals = {{.op = CollectiveOp::all_gather, .members = 4, .nodes = 1, .weight = 1, .octaves = {{24, 0.1}}}},
       .band = 0.07};

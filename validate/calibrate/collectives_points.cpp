@@ -16,7 +16,7 @@ namespace foreplan {
 
 namespace {
 
-using Topology = ScaleUpTopology;
+using Topology = ScaleUp;
 constexpr std::array all_fabrics{
     CollectiveFabric{"NVLink 2, NCCL", CollectiveLibrary::nccl, Topology::hybrid_cube_mesh, false},
     CollectiveFabric{"NVLink 3, NCCL", CollectiveLibrary::nccl, Topology::switched, false},

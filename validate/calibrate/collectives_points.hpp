@@ -32,7 +32,7 @@ struct MeasuredCollective {
 struct CollectiveFabric {
   std::string_view name; // "NVLink 4, NCCL"
   CollectiveLibrary library;
-  ScaleUpTopology topology;
+  ScaleUp topology;
   bool multicast; // the switches add (NVLS)
 };
 

@@ -98,7 +98,7 @@ std::string residual_text(CollectiveResidual const& curve) {
 } // namespace
 
 CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector<MeasuredCollective> const& own,
-                                            std::optional<ScaleUpTopology> topology) {
+                                            std::optional<ScaleUp> topology) {
   FabricOfChip const* known = fabric_of(chip);
   if (known == nullptr)
     throw InputError(fmt::format("chip \"{}\": has no collectives model; valid: {}", chip, collective_chips()));
@@ -142,10 +142,9 @@ CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector
 
 std::string collectives_block(CollectiveCalibration const& calibration) {
   CollectiveModel const& model = calibration.model;
-  std::string text = fmt::format(
-      "\"collectives\": {{\n    \"library\": \"{}\",\n    \"topology\": \"{}\",\n    \"kind\": \"fitted\",\n"
-      "    \"source\": \"{}\",\n    \"band\": {:.3g},\n    \"parameters\": {{",
-      to_string(model.library), to_string(model.topology), calibration.source, model.band);
+  std::string text = fmt::format("\"collectives\": {{\n    \"library\": \"{}\",\n    \"kind\": \"fitted\",\n"
+                                 "    \"source\": \"{}\",\n    \"band\": {:.3g},\n    \"parameters\": {{",
+                                 to_string(model.library), calibration.source, model.band);
   for (std::size_t i = 0; i < collective::count; ++i) {
     CollectiveParameter const& parameter = collective_parameters()[i];
     text += fmt::format("{}\n      \"{}\": {{\"value\": {}, \"prior\": {}, \"points\": {}}}", i == 0 ? "" : ",",

@@ -17,7 +17,7 @@ struct CollectiveCalibration {
 // `topology`: of the node, where it is not that of the measured nodes (sixteen V100 behind switches): rates and latencies
 // of the links then stand, residuals do not.
 CollectiveCalibration calibrate_collectives(std::string const& chip, std::vector<MeasuredCollective> const& own = {},
-                                            std::optional<ScaleUpTopology> topology = std::nullopt);
+                                            std::optional<ScaleUp> topology = std::nullopt);
 
 // JSON of the block as a member of a profile, for with_member(): "collectives": {...}
 std::string collectives_block(CollectiveCalibration const& calibration);

@@ -2,15 +2,14 @@
 
 #include "io/input_error.hpp"
 #include "report/table.hpp"
+#include "validate/calibrate/parallel.hpp"
 #include "validate/calibrate/profile_text.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
-#include <thread>
 
 namespace foreplan {
 
@@ -90,16 +89,7 @@ bool has_headroom(JudgedRun const& row) {
 
 std::vector<JudgedRun> judge_runs(std::vector<PublishedRun> const& runs) {
   std::vector<JudgedRun> judged(runs.size());
-  std::atomic<std::size_t> next = 0;
-  auto work = [&] {
-    for (std::size_t i = next++; i < runs.size(); i = next++)
-      judged[i] = judge(runs[i]);
-  };
-  std::vector<std::jthread> threads;
-  for (unsigned t = 1; t < std::max(1U, std::thread::hardware_concurrency()); ++t)
-    threads.emplace_back(work);
-  work();
-  threads.clear(); // joins
+  in_parallel(runs.size(), [&](std::size_t i) { judged[i] = judge(runs[i]); });
   return judged;
 }
 
@@ -190,11 +180,11 @@ std::string kernel_table(PublishedRun const& run) {
     BlockOrigin const& origin = simulation.folding.blocks[b];
     if (origin.layer_program == nullptr)
       continue;
-    std::vector<Op> const& ops = origin.backward ? origin.layer_program->backward : origin.layer_program->forward;
+    std::vector<Op> const& ops = ops_of(*origin.layer_program, origin.kind);
     std::vector<Item> const& items = simulation.folding.program.blocks[b].items;
     for (std::size_t i = 0; i < items.size(); ++i) {
       Demand const& demand = simulation.folding.program.demands[static_cast<std::size_t>(items[i].demand)];
-      lines.push_back({origin.layer_program->name + (origin.backward ? ", backward" : ", forward"), ops[i].name,
+      lines.push_back({fmt::format("{}, {}", origin.layer_program->name, to_string(origin.kind)), ops[i].name,
                        fmt::format("{:.1f}", 1e6 * alone_seconds(demand).value()),
                        fmt::format("{:.1f}", 1e6 * demand.issue.value())});
     }

@@ -244,6 +244,7 @@ RunTable read_run_table(std::string const& path) {
     run.memory_note = row.text_or_empty("mem_note");
     run.memory_trust = row.text_or_empty("mem_trust");
     run.verdict = row.text_or_empty("verdict");
+    run.estimated_need = number_or(row, "est_gib", 0) * gib;
     if (std::string const why = express(row, profiles, run); !why.empty())
       ++result.left_out[why];
     else

@@ -33,7 +33,8 @@ struct PublishedRun {
   double peak_memory = 0; // bytes; 0: not measured
   std::string memory_note;
   std::string memory_trust;
-  std::string verdict; // of oom.csv: fits, oom, ...
+  std::string verdict;       // of oom.csv: fits, oom, ...
+  double estimated_need = 0; // bytes, by which the verdict was given; 0: not stated
 };
 
 struct RunTable {

@@ -1,6 +1,7 @@
 #include "validate/devices/rank_memory.hpp"
 
 #include "interpreter/data.hpp"
+#include "program/token_layout.hpp"
 #include "units/quantity.hpp"
 #include "units/text.hpp"
 
@@ -85,15 +86,14 @@ void write_ids(Program const& program, RankMemory const& memory, std::uint64_t s
   int const data = data_index(plan, memory.coordinate);
   std::int64_t next = 0;
   for (std::int64_t micro_batch = 0; micro_batch < plan.micro_batches(); ++micro_batch)
-    for (std::int64_t row = 0; row < plan.micro_batch; ++row) {
-      std::int64_t const sequence = global_sequence(plan, data, micro_batch, row);
-      for (std::int64_t position = 0; position < plan.sequence_length; ++position, ++next) {
-        auto const id = [&](std::int64_t at) {
-          return static_cast<double>(token_id(seed, step, sequence, at, program.model.vocabulary));
-        };
-        store(tokens, type, next, id(position));
-        store(labels, type, next, id(position + 1));
-      }
+    for (std::int64_t t = 0; t < plan.tokens(); ++t, ++next) {
+      TokenPlace const place = token_place(t, plan.sequence_length, plan.cp, memory.coordinate.cp);
+      std::int64_t const sequence = global_sequence(plan, data, micro_batch, place.sequence);
+      auto const id = [&](std::int64_t at) {
+        return static_cast<double>(token_id(seed, step, sequence, at, program.model.vocabulary));
+      };
+      store(tokens, type, next, id(place.position));
+      store(labels, type, next, id(place.position + 1));
     }
 }
 

@@ -116,6 +116,13 @@ Json json_of(Program const& program, Run const& run, Timeline const& timeline, s
           {"entries", std::move(entries)}};
 }
 
+// All its fields, as read_plan() reads them within another file.
+Json json_of(Plan const& plan) {
+  Json json = Json::parse(plan_json(plan));
+  json.erase("format");
+  return json;
+}
+
 // What the cores allow: every rank has the threads of its kernels, and one more that drives communication.
 std::string cores_text(Program const& program, RunSetup const& setup) {
   int const kernels = setup.ranks_of_node * setup.threads;
@@ -182,7 +189,7 @@ void write_json(std::ostream& out, Program const& program, Run const& run, RunSe
                   {"cores", setup.cores},
                   {"storage", name_of(setup.storage)},
                   {"model", program.model.name},
-                  {"plan", Json::parse(plan_json(program.plan))},
+                  {"plan", json_of(program.plan)},
                   {"step_s",
                    {{"median", run.step.value},
                     {"low", run.step.low},

@@ -130,6 +130,29 @@ void all_gather(ElementType type, Operand const& source, Operand const& target, 
   drive(request);
 }
 
+void all_to_all(ElementType type, Operand const& source, Operand const& target, MPI_Comm communicator) {
+  int const members = members_of(communicator).count;
+  if (source.elements() != target.elements() || source.elements() % members != 0)
+    refuse("the sizes do not fit");
+  int const count = count_of(source.elements() / members);
+  MPI_Request request = MPI_REQUEST_NULL;
+  require(MPI_Ialltoall(source.data, count, mpi_type(type), target.data, count, mpi_type(type), communicator, &request),
+          "MPI_Ialltoall");
+  drive(request);
+}
+
+void ring_shift(ElementType type, Operand const& source, Operand const& target, MPI_Comm communicator) {
+  Members const members = members_of(communicator);
+  int const next = (members.self + 1) % members.count, before = (members.self + members.count - 1) % members.count;
+  MPI_Request sent = MPI_REQUEST_NULL, received = MPI_REQUEST_NULL;
+  require(MPI_Irecv(target.data, count_of(target.elements()), mpi_type(type), before, 0, communicator, &received),
+          "MPI_Irecv");
+  require(MPI_Isend(source.data, count_of(source.elements()), mpi_type(type), next, 0, communicator, &sent),
+          "MPI_Isend");
+  drive(received);
+  drive(sent);
+}
+
 bool overlap(Operand const& a, Operand const& b, ElementType type) {
   std::byte const *const first = a.as<std::byte>(), *const second = b.as<std::byte>();
   return first < second + b.elements() * size_of(type) && second < first + a.elements() * size_of(type);
@@ -180,6 +203,8 @@ void communicate(Op const& op, Storage storage, Operand const* source, Operand c
     case OpKind::all_reduce: return all_reduce(op, type, *source, *target, endpoint.communicator);
     case OpKind::all_gather: return all_gather(type, *source, *target, endpoint.communicator);
     case OpKind::reduce_scatter: return reduce_scatter(op, type, *source, *target, endpoint.communicator);
+    case OpKind::all_to_all: return all_to_all(type, *source, *target, endpoint.communicator);
+    case OpKind::ring_shift: return ring_shift(type, *source, *target, endpoint.communicator);
     case OpKind::send: return send(type, *source, endpoint);
     case OpKind::receive: return receive(type, *target, endpoint);
     default: refuse(fmt::format("'{}' is no communication", to_string(op.kind)));

@@ -10,6 +10,8 @@ namespace foreplan {
 void tensor_parallel(LayerProgram& layer, Plan const& plan);
 // Cuts the tokens of the tensors outside the tensor-parallel regions.
 void sequence_parallel(LayerProgram& layer, Plan const& plan);
+// Shares out the tokens of each sequence among the ranks of the cp group: attention fetches those of the others.
+void context_parallel(LayerProgram& layer, Plan const& plan);
 // Puts in the collectives that the placements ask for: a sum read as a whole, a shard read as a whole.
 void insert_collectives(LayerProgram& layer, Plan const& plan);
 // Weight gradients are written into tensors of their own, and added to the accumulated ones by a kernel of its own.

@@ -28,25 +28,23 @@ public:
       receives[order[i].receive_before].push_back(i);
       releases[std::min(order[i].release_before, order.size())].push_back(i);
     }
+    // The last send first: it follows all slots.
+    auto const release = [&](std::vector<std::size_t> const& sent) {
+      std::for_each(sent.rbegin(), sent.rend(), [&](std::size_t i) { release_sent(order[i].work); });
+    };
     // Placed by unit times, what is released here has been sent by now: its memory serves what is received.
     bool const releases_first = splits_backward(plan_.schedule);
     for (std::size_t i = 0; i < order.size(); ++i) {
-      auto const release = [&] {
-        for (std::size_t earlier : releases[i])
-          release_sent(order[earlier].work);
-      };
       if (releases_first)
-        release();
+        release(releases[i]);
       for (std::size_t later : receives[i])
         receive(order[later].work);
       if (!releases_first)
-        release();
+        release(releases[i]);
       add_slot(order[i].work);
       send(order[i].work);
     }
-    // The last send first: it follows all slots.
-    for (auto earlier = releases.back().rbegin(); earlier != releases.back().rend(); ++earlier)
-      release_sent(order[*earlier].work);
+    release(releases.back());
   }
 
 private:

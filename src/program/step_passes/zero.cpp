@@ -125,6 +125,7 @@ private:
       TensorId const to = add_tensor(stage_, flat_tensor(stage_, bucket.parameters, bucket.placement));
       Op op = step_op(stage_, OpKind::all_gather, fmt::format("gather bucket {}", k), Stream::dp, {from}, {to});
       op.group = {bucket.sharded_over, false};
+      op.by_owner = plan_.execution.broadcast_parameters;
       result.emplace_back(std::move(op));
     }
     for (Element& element : stage_.elements) {

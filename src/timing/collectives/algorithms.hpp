@@ -10,7 +10,7 @@ struct CollectiveSetting {
   CollectiveOp op;
   GroupShape const& shape;
   CollectiveLibrary library;
-  ScaleUpTopology topology;
+  ScaleUp topology;
   CollectiveValues const& values;
 };
 

@@ -27,8 +27,8 @@ std::string_view to_string(Protocol protocol) {
   return "?";
 }
 
-CollectiveCurve collective_curve(CollectiveOp op, GroupShape const& shape, CollectiveLibrary library,
-                                 ScaleUpTopology topology, CollectiveValues const& values) {
+CollectiveCurve collective_curve(CollectiveOp op, GroupShape const& shape, CollectiveLibrary library, ScaleUp topology,
+                                 CollectiveValues const& values) {
   CollectiveCurve curve;
   curve.factor.fill(1);
   CollectiveSetting const setting{op, shape, library, topology, values};

@@ -53,8 +53,8 @@ struct CollectiveCurve {
 };
 
 // The model alone, without the measured correction.
-CollectiveCurve collective_curve(CollectiveOp op, GroupShape const& shape, CollectiveLibrary library,
-                                 ScaleUpTopology topology, CollectiveValues const& values);
+CollectiveCurve collective_curve(CollectiveOp op, GroupShape const& shape, CollectiveLibrary library, ScaleUp topology,
+                                 CollectiveValues const& values);
 // With it.
 CollectiveCurve collective_curve(CollectiveOp op, GroupShape const& shape, CollectiveModel const& model);
 

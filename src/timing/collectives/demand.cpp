@@ -1,6 +1,8 @@
 #include "timing/collectives/demand.hpp"
 
 #include "cluster/links.hpp"
+#include "timing/collectives/channels.hpp"
+#include "timing/collectives/measured.hpp"
 
 #include <algorithm>
 
@@ -48,11 +50,21 @@ double unit_bytes(CollectiveAlgorithm algorithm, double buffer, double sent, Gro
   return sent;
 }
 
+CollectiveTime time_of(Op const& op, SizedCollective const& what, GroupShape const& shape,
+                       CollectiveModel const& model) {
+  if (!op.by_owner)
+    return collective_time(what.op, shape, model, what.bytes);
+  CollectiveTime time = collective_time(CollectiveOp::broadcast, shape, model, what.bytes / shape.members);
+  time.seconds *= shape.members;
+  time.latency *= shape.members;
+  return time;
+}
+
 Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupShape const& shape,
                        BytesPerSecond unit_rate) {
   HardwareProfile const& profile = cluster.profile;
   SizedCollective const what = sized(op, operands, shape.members);
-  CollectiveTime const time = collective_time(what.op, shape, *profile.collectives, what.bytes);
+  CollectiveTime const time = time_of(op, what, shape, *profile.collectives);
   double const moving = std::max(time.seconds - time.latency, 1e-12);
   double const sent = wire_bytes(op, operands, shape.members).value();
   double unit = unit_bytes(time.algorithm, what.bytes, sent, shape);
@@ -63,7 +75,9 @@ Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cl
   Demand demand;
   demand.issue = demand.lead = profile.issue;
   demand.device = TransferDemand{{{Seconds(time.latency), {{Bytes(unit), BytesPerSecond(unit / moving), {}}}}}};
-  demand.sm_share = static_cast<double>(profile.collective_multiprocessors) / profile.chip.multiprocessors;
+  demand.sm_share = static_cast<double>(channels_of(time.algorithm, time.protocol, shape, what.bytes,
+                                                    profile.collective_multiprocessors)) /
+                    profile.chip.multiprocessors;
   // Every byte sent is read here, and as many arrive and are written.
   demand.memory_bandwidth_share = std::min(1.0, 2 * sent / time.seconds / profile.chip.memory_bandwidth.value());
   demand.evidence = Evidence::fitted;
@@ -75,6 +89,8 @@ Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cl
 
 Demand collective_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupLayout const& layout,
                          BytesPerSecond unit_rate) {
+  if (OpCost const* cost = measured_cost(cluster.profile, op, operands); cost != nullptr && layout.nodes == 1)
+    return measured_demand(op, operands, cluster.profile, *cost, layout.members);
   if (!cluster.profile.collectives)
     return ring_demand(op, operands, cluster, layout, unit_rate);
   return modelled_demand(op, operands, cluster, shape_of(cluster, layout), unit_rate);
@@ -82,6 +98,8 @@ Demand collective_demand(Op const& op, Operands const& operands, Cluster const& 
 
 Demand point_to_point_demand(Op const& op, Operands const& operands, Cluster const& cluster, bool same_node,
                              BytesPerSecond unit_rate) {
+  if (OpCost const* cost = measured_cost(cluster.profile, op, operands); cost != nullptr && same_node)
+    return measured_demand(op, operands, cluster.profile, *cost, 2);
   if (!cluster.profile.collectives)
     return transfer_demand(op, operands, cluster, same_node, unit_rate);
   return modelled_demand(op, operands, cluster, shape_of(cluster, layout_of_pair(same_node)), unit_rate);

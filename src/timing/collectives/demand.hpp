@@ -1,4 +1,4 @@
-// The demand of a collective or a transfer: with the profile's block "collectives" its model (curve.hpp), without it the
+// The demand of a collective or a transfer: what was measured of this kind inside a node (measured.hpp); else with the profile's block "collectives" its model (curve.hpp), without it the
 // ring form (ring.hpp). Alone on empty links a demand takes exactly the modelled time.
 #pragma once
 

@@ -10,9 +10,10 @@ namespace {
 // Share of a device's links that lead to so many peers of its node: in a mesh a pair has one link.
 double links_to_peers(CollectiveSetting const& setting, double peers) {
   switch (setting.topology) {
-    case ScaleUpTopology::switched: return 1;
-    case ScaleUpTopology::full_mesh: return peers / (setting.shape.node_devices - 1);
-    case ScaleUpTopology::hybrid_cube_mesh: return std::min(peers, 6.0) / 6;
+    case ScaleUp::switched:
+    case ScaleUp::pcie: return 1;
+    case ScaleUp::full_mesh: return peers / (setting.shape.node_devices - 1);
+    case ScaleUp::hybrid_cube_mesh: return std::min(peers, 6.0) / 6;
   }
   return 1;
 }

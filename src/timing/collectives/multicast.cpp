@@ -9,7 +9,7 @@ namespace foreplan {
 void add_multicast(CollectiveSetting const& setting, CollectiveCurve& curve) {
   GroupShape const& shape = setting.shape;
   CollectiveValues const& values = setting.values;
-  if (values[collective::multicast] <= 0 || setting.topology != ScaleUpTopology::switched || shape.on_a_node < 2)
+  if (values[collective::multicast] <= 0 || setting.topology != ScaleUp::switched || shape.on_a_node < 2)
     return;
   double const nvls = values[collective::multicast] * shape.scale_up;
   // NCCL's table: 25 us for NVLS against 3.4 us of a Simple ring step; 20.9 against 14 us for a step between nodes.

@@ -19,9 +19,10 @@ double cube_mesh_rings(int members) {
 double used_links(CollectiveSetting const& setting) {
   GroupShape const& shape = setting.shape;
   switch (setting.topology) {
-    case ScaleUpTopology::switched: return 1;
-    case ScaleUpTopology::hybrid_cube_mesh: return cube_mesh_rings(std::min(shape.members, shape.on_a_node)) / 6;
-    case ScaleUpTopology::full_mesh: {
+    case ScaleUp::switched:
+    case ScaleUp::pcie: return 1;
+    case ScaleUp::hybrid_cube_mesh: return cube_mesh_rings(std::min(shape.members, shape.on_a_node)) / 6;
+    case ScaleUp::full_mesh: {
       // n - 1 directed rings fit into a mesh of n devices; over several nodes the rings are paths in each node, of which
       // n fit (n (n - 1) links, n - 1 a path).
       double const links = shape.node_devices - 1;
@@ -90,7 +91,7 @@ double network_hop(CollectiveSetting const& setting, Protocol protocol) {
 }
 
 bool has_ll128(CollectiveSetting const& setting) {
-  return setting.library == CollectiveLibrary::nccl && setting.topology != ScaleUpTopology::full_mesh;
+  return setting.library == CollectiveLibrary::nccl && setting.topology != ScaleUp::full_mesh;
 }
 
 double own_share_per_byte(CollectiveSetting const& setting) {

@@ -1,0 +1,28 @@
+// How well results published only as ratios are predicted: published/ratios.csv.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace foreplan {
+
+struct JudgedRatio {
+  std::string id;
+  std::string what; // "llama-2-13b, tp 8, 512 tokens: throughput over that without tp communication"
+  double measured = 0;
+  double predicted = 0;
+};
+
+struct RatioAccuracyReport {
+  std::string data;
+  std::vector<JudgedRatio> rows;
+  std::map<std::string, int> left_out; // why, how many
+};
+
+// `data`: a table with the columns of published/ratios.csv; empty: that one.
+RatioAccuracyReport ratio_accuracy(std::string const& data = {});
+std::string ratio_accuracy_text(RatioAccuracyReport const& report);
+std::string ratio_accuracy_json(RatioAccuracyReport const& report);
+
+} // namespace foreplan

@@ -1,0 +1,187 @@
+#include "validate/calibrate/runs_memory.hpp"
+
+#include "report/table.hpp"
+#include "validate/calibrate/parallel.hpp"
+#include "validate/calibrate/profile_text.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+namespace foreplan {
+
+namespace {
+
+MemoryCount count_of(PublishedRun const& run) {
+  bool const by_driver = run.memory_note.find("nvidia-smi") != std::string::npos ||
+                         run.memory_note.find("device used") != std::string::npos;
+  return by_driver ? MemoryCount::device : MemoryCount::allocated;
+}
+
+// nanotron prints its first rank.
+bool counts_first_stage(PublishedRun const& run) { return run.framework == "nanotron"; }
+
+JudgedMemory judge(PublishedRun const& run) {
+  JudgedMemory judged;
+  judged.run = run;
+  judged.count = count_of(run);
+  std::vector<MemoryPeak> const peaks = stage_peaks(run.model, run.plan);
+  auto const total = [](MemoryPeak const& peak) { return peak.use.total(); };
+  auto const fullest = std::ranges::max_element(peaks, {}, total);
+  auto const counted = counts_first_stage(run) ? peaks.begin() : fullest;
+  judged.peak = *counted;
+  judged.stage = static_cast<int>(counted - peaks.begin());
+  HardwareProfile const& profile = run.cluster.profile;
+  auto const bytes = [&](MemoryPeak const& peak) { return static_cast<double>(total(peak)); };
+  judged.predicted = bytes(*counted);
+  if (judged.count == MemoryCount::device)
+    judged.predicted = judged.predicted * (1 + allocator_waste) + profile.reserved.value();
+  judged.needed = bytes(*fullest) * (1 + allocator_waste);
+  judged.usable = usable_memory(profile).value();
+  judged.fits = probability_of_fit(Bytes(bytes(*fullest)), usable_memory(profile));
+  return judged;
+}
+
+struct Verdicts {
+  int right = 0, all = 0, false_fits = 0, false_oom = 0;
+  double worst_false_fit = 0; // need over usable memory by the table's own estimate
+};
+
+bool says_fits(JudgedMemory const& row) { return row.fits >= 0.5; }
+bool is_scored(JudgedMemory const& row) { return row.run.verdict == "fits" || row.run.verdict == "oom"; }
+bool did_fit(JudgedMemory const& row) { return row.run.verdict == "fits"; }
+
+// How near the limit a run was, by what was measured or the table's estimate: need over usable memory.
+double pressure(JudgedMemory const& row) {
+  return did_fit(row) ? row.run.peak_memory / row.usable : row.run.estimated_need / row.usable;
+}
+
+bool is_hard(JudgedMemory const& row) {
+  return did_fit(row) ? pressure(row) > 0.75 : row.run.estimated_need > 0 && pressure(row) < 1.3;
+}
+
+Verdicts verdicts_of(std::vector<JudgedMemory> const& rows, std::function<bool(JudgedMemory const&)> const& which) {
+  Verdicts verdicts;
+  for (JudgedMemory const& row : rows) {
+    if (!is_scored(row) || !which(row))
+      continue;
+    ++verdicts.all;
+    if (says_fits(row) == did_fit(row))
+      ++verdicts.right;
+    else if (did_fit(row))
+      ++verdicts.false_oom;
+    else {
+      ++verdicts.false_fits;
+      verdicts.worst_false_fit = std::max(verdicts.worst_false_fit, pressure(row));
+    }
+  }
+  return verdicts;
+}
+
+std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value); }
+
+double log_ratio(JudgedMemory const& row) { return std::log(row.predicted / row.run.peak_memory); }
+
+using Rows = std::vector<JudgedMemory const*>;
+
+void add_line(std::vector<std::vector<std::string>>& lines, std::string const& by, std::string const& name,
+              Rows const& rows) {
+  std::vector<double> ratios;
+  for (JudgedMemory const* row : rows)
+    ratios.push_back(log_ratio(*row));
+  ErrorSummary const errors = summarise(ratios);
+  lines.push_back({by, name, std::to_string(errors.count), percent(errors.median), percent(errors.p90),
+                   fmt::format("{:+.1f} %", 100 * errors.bias)});
+}
+
+std::string row_text(JudgedMemory const& row) {
+  constexpr double gib = 1024.0 * 1024 * 1024;
+  std::string parts;
+  for (int c = 0; c < category_count; ++c)
+    if (std::int64_t const bytes = row.peak.use.by_category[static_cast<std::size_t>(c)]; bytes > 0)
+      parts += fmt::format("{}{} {:.1f}", parts.empty() ? "" : ", ", to_string(static_cast<Category>(c)),
+                           static_cast<double>(bytes) / gib);
+  return fmt::format(
+      "  {}: {} on {} {}: {}: {:.1f} GiB predicted, {:.1f} GiB measured ({:+.1f} %)\n    at {} (GiB: {})\n", row.run.id,
+      row.run.model.name, row.run.plan.world_size(), row.run.chip, describe(row.run.plan), row.predicted / gib,
+      row.run.peak_memory / gib, 100 * (row.predicted / row.run.peak_memory - 1), row.peak.op, parts);
+}
+
+} // namespace
+
+MemoryAccuracyReport memory_accuracy(std::string const& data) {
+  MemoryAccuracyReport report;
+  report.data = data.empty() ? published_oom_path() : data;
+  RunTable const table = read_run_table(report.data);
+  report.left_out = table.left_out;
+  report.rows.resize(table.runs.size());
+  in_parallel(table.runs.size(), [&](std::size_t i) { report.rows[i] = judge(table.runs[i]); });
+  return report;
+}
+
+std::string memory_accuracy_text(MemoryAccuracyReport const& report) {
+  std::map<std::string, Rows> sources, counts;
+  Rows measured;
+  for (JudgedMemory const& row : report.rows) {
+    if (row.run.peak_memory <= 0 || !did_fit(row))
+      continue;
+    measured.push_back(&row);
+    sources[row.run.source].push_back(&row);
+    bool const sweep = row.run.source == "nanotron";
+    counts[row.count == MemoryCount::device ? "device (nvidia-smi)"
+           : sweep                          ? "the sweep"
+                                            : "allocated"]
+        .push_back(&row);
+  }
+  std::vector<std::vector<std::string>> lines{{"peak memory", "", "count", "median", "p90", "bias"}};
+  add_line(lines, "all", "", measured);
+  for (auto const& [name, rows] : counts)
+    add_line(lines, "counted as", name, rows);
+  for (auto const& [name, rows] : sources)
+    add_line(lines, "source", name, rows);
+  std::string text = fmt::format("Peak memory of published training runs, {}\n\n{}", report.data, table(lines));
+  std::vector<std::vector<std::string>> verdicts{{"verdicts", "rows", "right", "false fits", "worst", "false oom"}};
+  auto add = [&](std::string const& name, std::function<bool(JudgedMemory const&)> const& which) {
+    Verdicts const v = verdicts_of(report.rows, which);
+    if (v.all > 0)
+      verdicts.push_back({name, std::to_string(v.all), percent(static_cast<double>(v.right) / v.all),
+                          std::to_string(v.false_fits), fmt::format("{:.2f}", v.worst_false_fit),
+                          std::to_string(v.false_oom)});
+  };
+  add("all", [](JudgedMemory const&) { return true; });
+  add("hard zone", is_hard);
+  text += '\n' + table(verdicts) +
+          "  worst: of false fits, the need by the table's estimate over the usable memory\n"
+          "  hard zone: fits above 75 % of the usable memory, oom that need less than 1.3 times as much\n";
+  for (auto& [name, rows] : sources) {
+    std::ranges::stable_sort(rows, std::greater{}, [](auto const* row) { return std::abs(log_ratio(*row)); });
+    text += fmt::format("\nWorst of {}:\n", name);
+    for (std::size_t i = 0; i < std::min<std::size_t>(3, rows.size()); ++i)
+      text += row_text(*rows[i]);
+  }
+  text += "\nRows that cannot be expressed:\n";
+  for (auto const& [why, count] : report.left_out)
+    text += fmt::format("  {:5} {}\n", count, why);
+  return text;
+}
+
+std::string memory_accuracy_json(MemoryAccuracyReport const& report) {
+  std::string text = fmt::format("{{\"format\": \"foreplan memory accuracy 1\", \"data\": {}, \"rows\": [",
+                                 json_quoted(report.data));
+  for (std::size_t i = 0; i < report.rows.size(); ++i) {
+    JudgedMemory const& row = report.rows[i];
+    text += fmt::format(
+        "{}\n  {{\"id\": {}, \"source\": {}, \"chip\": {}, \"plan\": {}, \"verdict\": {}, \"counted\": {}, "
+        "\"measured\": {}, \"predicted\": {}, \"needed\": {}, \"usable\": {}, \"fits\": {:.4f}, "
+        "\"estimated_need\": {}}}",
+        i == 0 ? "" : ",", json_quoted(row.run.id), json_quoted(row.run.source), json_quoted(row.run.chip),
+        json_quoted(describe(row.run.plan)), json_quoted(row.run.verdict),
+        row.count == MemoryCount::device ? "\"device\"" : "\"allocated\"", row.run.peak_memory, row.predicted,
+        row.needed, row.usable, row.fits, row.run.estimated_need);
+  }
+  return text + "\n]}\n";
+}
+
+} // namespace foreplan

@@ -1,0 +1,85 @@
+// Block quantization: how groups of consecutive elements become 8 or 4 bits with one fp32 scale each, bit by bit. Plain
+// functions of numbers, shared by the kernels of every device.
+//   memory: payload (elements in order; of int4 two a byte, the even one in the low half), padding to 16 bytes,
+//   scales (fp32, one a group; the last group may be short)
+//   x is about scale * code; scale = largest |x| of the group / largest code, 0 for a group of zeros
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define FOREPLAN_ANY_DEVICE __host__ __device__
+#else
+#define FOREPLAN_ANY_DEVICE
+#endif
+
+namespace foreplan {
+
+// fp8_e4m3: 4 bits of exponent with bias 7, 3 of fraction, no infinity, 0x7f is NaN (OCP 8-bit floating point 1.0).
+enum class QuantizedFormat : std::uint8_t { int8, int4, fp8_e4m3 };
+
+struct QuantizedLayout {
+  QuantizedFormat format = QuantizedFormat::int8;
+  std::int64_t elements = 0;
+  std::int64_t group = 128; // elements of one scale; even
+};
+
+FOREPLAN_ANY_DEVICE constexpr std::int64_t group_count(QuantizedLayout const& layout) {
+  return (layout.elements + layout.group - 1) / layout.group;
+}
+// Of `elements` from an even one on.
+FOREPLAN_ANY_DEVICE constexpr std::int64_t payload_bytes(QuantizedFormat format, std::int64_t elements) {
+  return format == QuantizedFormat::int4 ? (elements + 1) / 2 : elements;
+}
+FOREPLAN_ANY_DEVICE constexpr std::int64_t scales_offset(QuantizedLayout const& layout) {
+  return (payload_bytes(layout.format, layout.elements) + 15) / 16 * 16;
+}
+FOREPLAN_ANY_DEVICE constexpr std::int64_t packed_bytes(QuantizedLayout const& layout) {
+  return scales_offset(layout) + group_count(layout) * 4;
+}
+
+FOREPLAN_ANY_DEVICE constexpr float largest_code(QuantizedFormat format) {
+  return format == QuantizedFormat::int8 ? 127.0F : format == QuantizedFormat::int4 ? 7.0F : 448.0F;
+}
+FOREPLAN_ANY_DEVICE constexpr float scale_of(QuantizedFormat format, float largest) {
+  return largest / largest_code(format);
+}
+// What elements are multiplied by before they are rounded.
+FOREPLAN_ANY_DEVICE constexpr float inverse_scale(float scale) { return scale > 0 ? 1 / scale : 0.0F; }
+
+// To the nearest whole number, ties to even; |x| <= 2^22.
+FOREPLAN_ANY_DEVICE constexpr std::int32_t to_whole(float x) {
+  constexpr float shift = 0x1.8p23F; // the last bits of the sum are the number
+  return std::bit_cast<std::int32_t>(x + shift) - std::bit_cast<std::int32_t>(shift);
+}
+
+FOREPLAN_ANY_DEVICE constexpr std::uint8_t pack_int4(std::int32_t even, std::int32_t odd) {
+  return static_cast<std::uint8_t>((even & 0xf) | ((odd & 0xf) << 4));
+}
+FOREPLAN_ANY_DEVICE constexpr std::int32_t low_int4(std::uint8_t pair) { return ((pair & 0xf) ^ 8) - 8; }
+FOREPLAN_ANY_DEVICE constexpr std::int32_t high_int4(std::uint8_t pair) { return ((pair >> 4) ^ 8) - 8; }
+
+// To the nearest, ties to even; beyond 448 to 448.
+FOREPLAN_ANY_DEVICE constexpr std::uint8_t to_e4m3(float x) {
+  auto const bits = std::bit_cast<std::uint32_t>(x);
+  std::uint32_t const sign = (bits >> 24) & 0x80U;
+  std::uint32_t const size = bits & 0x7fffffffU;
+  std::uint32_t const normal = ((size + 0x7ffffU + ((size >> 20) & 1U)) >> 20) - (120U << 3);
+  // Below 2^-6: whole multiples of 2^-9, rounded by the addition.
+  std::uint32_t const subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0x1p14F) -
+                                  std::bit_cast<std::uint32_t>(0x1p14F);
+  std::uint32_t const code = size < 0x3c800000U ? subnormal : (size > 0x43e00000U ? 0x7eU : normal);
+  return static_cast<std::uint8_t>(sign | (size > 0x7f800000U ? 0x7fU : code));
+}
+FOREPLAN_ANY_DEVICE constexpr float from_e4m3(std::uint8_t code) {
+  std::uint32_t const size = code & 0x7fU;
+  std::uint32_t const sign = static_cast<std::uint32_t>(code & 0x80U) << 24;
+  float const normal = std::bit_cast<float>((size << 20) + (120U << 23));
+  float const subnormal = static_cast<float>(static_cast<std::int32_t>(size)) * 0x1p-9F;
+  float const value = size < 8 ? subnormal : normal;
+  auto const quiet_nan = 0x7fc00000U;
+  return std::bit_cast<float>((size == 0x7fU ? quiet_nan : std::bit_cast<std::uint32_t>(value)) | sign);
+}
+
+} // namespace foreplan

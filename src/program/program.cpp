@@ -84,16 +84,6 @@ std::string_view to_string(Stream stream) {
   return "?";
 }
 
-std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
-  std::vector<Rank> members = group_of(plan, rank, group.axes);
-  if (group.pipeline_ends)
-    std::erase_if(members, [&](Rank member) {
-      int const stage = coordinate_of(plan, member).pp;
-      return stage != 0 && stage != plan.pp - 1;
-    });
-  return members;
-}
-
 std::string_view to_string(SlotKind kind) {
   switch (kind) {
     case SlotKind::forward: return "forward";

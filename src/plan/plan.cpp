@@ -64,6 +64,15 @@ std::string_view to_string(LayerPlacement placement) {
   return placement == LayerPlacement::even ? "even" : "cost_share";
 }
 
+std::string_view to_string(Reshard reshard) {
+  switch (reshard) {
+    case Reshard::after_use: return "after_use";
+    case Reshard::after_backward: return "after_backward";
+    case Reshard::after_step: return "after_step";
+  }
+  return "?";
+}
+
 std::string_view to_string(ContextParallel type) {
   switch (type) {
     case ContextParallel::all_gather: return "all_gather";

@@ -62,6 +62,29 @@ struct Execution {
   friend bool operator==(Execution const&, Execution const&) = default;
 };
 
+// ZeRO-3: when a rank gives up the other ranks' shards of the parameters that it has gathered.
+enum class Reshard {
+  after_use,      // of a layer: gathered for the forward and again for the backward (FULL_SHARD)
+  after_backward, // kept from the forward to the backward (SHARD_GRAD_OP; fully_shard(reshard_after_forward=False))
+  after_step      // gathered once (torchtitan with a pipeline)
+};
+
+// How ZeRO stages 2 and 3 share out gradients and parameters. Elements are of parameters.
+struct Sharding {
+  Reshard reshard = Reshard::after_use;
+  bool reduce_once = false;          // gradients of all micro-batches add up whole on every rank and are reduced in the last
+                                     // (FSDP's no_sync)
+  bool reduce_replicas_once = false; // the shards of the replicas are summed at the end of the step (MiCS's second hop),
+                                     // not in every micro-batch (HSDP)
+  int prefetch = 1;                  // layers ahead of the running one whose parameters are gathered
+  std::int64_t prefetch_elements = 0;     // further layers, as long as all that are ahead have no more (DeepSpeed's
+                                          // stage3_prefetch_bucket_size)
+  std::int64_t reuse_distance = 0;        // kept if fewer are used until the next use (stage3_max_reuse_distance)
+  std::int64_t max_live = 0;              // no more are gathered ahead (stage3_max_live_parameters); 0: no limit
+  std::int64_t persistence_threshold = 0; // parameters of no more are not cut (stage3_param_persistence_threshold)
+  friend bool operator==(Sharding const&, Sharding const&) = default;
+};
+
 struct Plan {
   int tp = 1;
   int pp = 1;
@@ -71,11 +94,12 @@ struct Plan {
   int micro_batch_group = 0; // interleaved: micro-batches that run one chunk in a row; 0: pp
   std::vector<int> layout{}; // blocks of each of the pp * chunks parts, in the model's order; empty: spread evenly
   bool sequence_parallel = false;
-  int zero_stage = 0;             // 0 or 1
+  int zero_stage = 0;             // 0 to 3
   bool offload_optimizer = false; // its states in the host's memory, updated by the host's processors (ZeRO-Offload)
   double offload_ratio = 1;       // the part of every bucket that is (Twin-Flow); the device keeps the rest
   std::int64_t offload_tile = 0;  // elements that the host updates before they are copied up; 0: a bucket at once
   int zero_group = 0; // data-parallel ranks that share out the model states, the others hold copies (HSDP); 0: all
+  Sharding sharding;
   Schedule schedule = Schedule::one_f_one_b;
   Recompute recompute = Recompute::none;
   int recompute_layers = -1;     // the first n blocks of every chunk are recomputed; -1: all
@@ -86,7 +110,8 @@ struct Plan {
   std::int64_t global_batch = 0;    // sequences of one step over all data-parallel ranks
 
   DType parameter_dtype = DType::bf16;
-  DType gradient_dtype = DType::fp32;  // of the accumulated gradients
+  DType gradient_dtype = DType::fp32;  // of the accumulated gradients; where every micro-batch's are reduced and accumulate
+                                       // in the shard, a layer's own are in parameter_dtype
   DType reduction_dtype = DType::fp32; // on the wire of the data-parallel reduction
   std::int64_t bucket_elements = 0;    // of a gradient bucket; 0: one bucket a chunk
   double gradient_clip = 1.0;          // global norm at which gradients are scaled down; 0: never
@@ -117,6 +142,7 @@ std::string_view to_string(DType dtype);
 std::string_view to_string(Attention attention);
 std::string_view to_string(P2p p2p);
 std::string_view to_string(LayerPlacement placement);
+std::string_view to_string(Reshard reshard);
 std::string_view to_string(ContextParallel type);
 
 // "tp 8, pp 4, dp 2, ..." in one line, for tables and errors.

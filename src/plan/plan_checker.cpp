@@ -405,11 +405,37 @@ void check_recompute(Model const& model, Plan const& plan, Findings& findings) {
        n < 1 ? std::vector<std::int64_t>{-1, 1} : std::vector<std::int64_t>{-1, most});
 }
 
-void check_states(Plan const& plan, Findings& findings) {
-  if (plan.zero_stage != 0 && plan.zero_stage != 1)
-    find(findings, "zero_stage is 0 or 1",
-         fmt::format("zero stage {} is not there yet: gradients and parameters are not sharded", plan.zero_stage),
+void check_sharding(Plan const& plan, Findings& findings) {
+  if (plan.zero_stage < 0 || plan.zero_stage > 3)
+    find(findings, "zero_stage is 0 to 3", fmt::format("there is no ZeRO stage {}", plan.zero_stage), {0, 1, 2, 3});
+  if (plan.zero_group > 0 && plan.zero_stage == 0)
+    find(findings, "zero_group needs zero_stage",
+         fmt::format("zero_group {}: without ZeRO nothing is shared out; zero_stage must be 1 or more", plan.zero_group), {0});
+  if (plan.zero_group < 0 || (plan.zero_group > 0 && plan.dp % plan.zero_group != 0))
+    find(findings, "zero_group divides dp",
+         fmt::format("groups of {} ranks that share out the states do not divide dp {}; 0 means all", plan.zero_group,
+                     plan.dp),
+         nearest_of(divisors(plan.dp), plan.zero_group));
+  Sharding const& s = plan.sharding;
+  if (plan.zero_stage >= 2 && !s.reduce_once && splits_backward(plan.schedule))
+    find(findings, "zero_stage within a split backward",
+         fmt::format("with {} weight gradients of several micro-batches add up side by side: zero stage {} cannot reduce "
+                     "each by itself; reduce_once must be true, or the stage 0 or 1",
+                     to_string(plan.schedule), plan.zero_stage),
          {0, 1});
+  auto not_negative = [&](std::string_view field, std::int64_t value) {
+    if (value < 0)
+      find(findings, fmt::format("{} is not negative", field), fmt::format("{} is {}", field, value), {0});
+  };
+  not_negative("prefetch", s.prefetch);
+  not_negative("prefetch_elements", s.prefetch_elements);
+  not_negative("reuse_distance", s.reuse_distance);
+  not_negative("max_live_parameters", s.max_live);
+  not_negative("persistence_threshold", s.persistence_threshold);
+}
+
+void check_states(Plan const& plan, Findings& findings) {
+  check_sharding(plan, findings);
   auto is_float = [&](std::string_view field, DType dtype) {
     if (dtype != DType::bf16 && dtype != DType::fp16 && dtype != DType::fp32)
       find(findings, fmt::format("{} is a float", field),

@@ -47,6 +47,18 @@ AxisSet data_group(Plan const& plan) {
   return axes.empty() ? AxisSet(Axis::dp) : axes;
 }
 
+AxisSet shard_axes(Plan const& plan) {
+  return plan.zero_stage >= 1 ? nontrivial(plan, {Axis::cp, Axis::dp}) : AxisSet{};
+}
+
+bool reduces_every_micro_batch(Plan const& plan) {
+  return plan.zero_stage >= 2 && !shard_axes(plan).empty() && !plan.sharding.reduce_once;
+}
+
+DType layer_gradient_dtype(Plan const& plan) {
+  return reduces_every_micro_batch(plan) ? plan.parameter_dtype : plan.gradient_dtype;
+}
+
 int data_index(Plan const& plan, Coordinate const& coordinate) {
   return coordinate.replica * degree(plan, Axis::dp) + coordinate.dp;
 }

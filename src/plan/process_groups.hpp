@@ -81,6 +81,12 @@ int group_size(Plan const& plan, AxisSet axes);
 AxisSet nontrivial(Plan const& plan, AxisSet axes);
 // The group over which parameters are replicated before any sharding: {dp}, {cp, dp}, ...; {dp} when it is one rank.
 AxisSet data_group(Plan const& plan);
+// The axes along which the model states are cut: ranks that see different tokens, without the replicas. Empty: not cut.
+AxisSet shard_axes(Plan const& plan);
+// ZeRO-2 and 3: each micro-batch's gradients are reduced and accumulate in the ranks' shards.
+bool reduces_every_micro_batch(Plan const& plan);
+// Of the gradients that a layer's ops write.
+DType layer_gradient_dtype(Plan const& plan);
 // 0..plan.dp: which sequences of the global batch a rank works on.
 int data_index(Plan const& plan, Coordinate const& coordinate);
 

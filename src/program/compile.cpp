@@ -41,6 +41,8 @@ struct StepPass {
 constexpr StepPass step_passes[] = {
     {"flat_parameters", flat_parameters}, // from here on every parameter has its place in a bucket
     {"zero", zero},
+    {"zero_2", zero_2}, // cuts backwards where buckets are complete
+    {"zero_3", zero_3}, // cuts at every layer, so last
     {"optimizer", optimizer},
     {"offload", offload},         // of what the optimizer does
     {"synchronize", synchronize}, // from here on no op is added or moved

@@ -78,7 +78,7 @@ ParameterTensors LayerBuilder::parameter(std::string const& name, std::vector<st
   Tensor gradient{.name = name + " gradient",
                   .buffer = {BufferRef::Scope::gradient, index},
                   .shape = std::move(shape),
-                  .dtype = plan_.gradient_dtype,
+                  .dtype = layer_gradient_dtype(plan_),
                   .placement = parameter.gradient_placement,
                   .category = Category::gradients,
                   .split_dimension = split_dimension};

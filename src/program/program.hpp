@@ -358,11 +358,13 @@ struct Bucket {
   std::int64_t elements = 0;      // with padding to a multiple of dp
   Placement placement;            // of the parameters along tp and pp (dp: replicated)
   Placement gradient_placement{}; // of the accumulated gradients
+  bool whole_parameters = true;   // between uses; false: they are gathered for each (ZeRO-3)
   // What the optimizer works on, set by the zero pass: the whole bucket or this rank's shard of it.
   std::int64_t shard_elements = 0;
   AxisSet sharded_over;      // empty: not sharded
   BufferId shard_parameters; // where the rank's part of the parameters outlives the step: `parameters`, or (ZeRO-3) a
                              // buffer of the shard alone
+  BufferId shard_gradients;  // likewise of the accumulated gradients (ZeRO-2)
 };
 
 inline constexpr std::int32_t loss_buffer = 0; // in StageProgram::buffers: the step's loss, one fp32

@@ -134,6 +134,11 @@ TEST_CASE("fp32: a quarter of the combinations is the step of one device in fp64
   std::cout << "fp32: " << cases.size() << " combinations, largest relative difference " << largest << "\n";
 }
 
+TEST_CASE("ZeRO stages 1 to 3: any groups, gathers and reductions are the step of one device", "[sharding]") {
+  double const largest = check_all<double>(sharding_cases(400), fp64_tolerance);
+  std::cout << "sharding: 400 combinations, largest relative difference " << largest << "\n";
+}
+
 TEST_CASE("fp64: context parallelism of each type is the step of one device", "[cp]") {
   std::vector<EquivalenceCase> const cases = context_parallel_cases(1);
   double const largest = check_all<double>(cases, fp64_tolerance);

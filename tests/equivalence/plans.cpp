@@ -141,6 +141,13 @@ std::string describe(EquivalenceCase const& test) {
   std::string text = std::to_string(test.model.layers) + " layers";
   for (std::string const& setting : settings_of(test))
     text += ", " + setting;
+  Sharding const& s = test.plan.sharding;
+  if (s != Sharding{} || test.plan.zero_group > 0)
+    text += ", zero group " + std::to_string(test.plan.zero_group) + ", reshard " + std::string(to_string(s.reshard)) +
+            (s.reduce_once ? ", reduced once" : "") + (s.reduce_replicas_once ? ", replicas once" : "") + ", prefetch " +
+            std::to_string(s.prefetch) + " or " + std::to_string(s.prefetch_elements) + ", reuse " +
+            std::to_string(s.reuse_distance) + ", live " + std::to_string(s.max_live) + ", persistent " +
+            std::to_string(s.persistence_threshold);
   if (test.plan.cp > 1)
     text += ", cp " + std::to_string(test.plan.cp) + " " + std::string(to_string(test.plan.cp_type));
   if (test.plan.domino_slices > 1)
@@ -218,6 +225,34 @@ std::vector<EquivalenceCase> domino_cases(int draws) {
 std::vector<EquivalenceCase> equivalence_cases(int draws) {
   return drawn_cases(times(times(times(times(degrees(), schedules), sequence_parallelism), zero_stages), recomputes),
                      draws);
+}
+
+// Everything that ZeRO stages 1 to 3 do with groups, units, gathers and reductions, drawn at random.
+std::vector<EquivalenceCase> sharding_cases(int count) {
+  std::mt19937 random(3);
+  std::vector<Plan> const plans = times(times(degrees(), schedules), sequence_parallelism);
+  std::vector<EquivalenceCase> cases;
+  while (static_cast<int>(cases.size()) < count) {
+    EquivalenceCase test{pick(random, std::vector{small_gpt(), small_llama()}), pick(random, plans)};
+    draw_rest(random, test);
+    Plan& plan = test.plan;
+    plan.zero_stage = pick(random, std::vector{1, 2, 3, 3});
+    plan.zero_group = pick(random, std::vector{0, 0, 2, 4});
+    plan.recompute = pick(random, std::vector{Recompute::none, Recompute::selective, Recompute::full});
+    Sharding& sharding = plan.sharding;
+    sharding.reshard = pick(random, std::vector{Reshard::after_use, Reshard::after_use, Reshard::after_backward,
+                                                Reshard::after_step});
+    sharding.reduce_once = random() % 4 == 0;
+    sharding.reduce_replicas_once = random() % 2 == 0;
+    sharding.prefetch = pick(random, std::vector{0, 1, 1, 2, 5});
+    sharding.prefetch_elements = pick<std::int64_t>(random, {0, 0, 3000});
+    sharding.reuse_distance = pick<std::int64_t>(random, {0, 0, 3000, 10000});
+    sharding.max_live = pick<std::int64_t>(random, {0, 0, 1, 3000});
+    sharding.persistence_threshold = pick<std::int64_t>(random, {0, 0, 20, 300});
+    if (plan.dp > 1 && check(test.model, plan).empty())
+      cases.push_back(test);
+  }
+  return cases;
 }
 
 } // namespace foreplan

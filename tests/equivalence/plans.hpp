@@ -25,6 +25,8 @@ std::string describe(EquivalenceCase const& test);
 // every chunk). What is left of a plan and a model (micro-batch, buckets, dtypes, attention, p2p, layers, tied embeddings,
 // dropout) is drawn by a fixed rule, `draws` different times for each.
 std::vector<EquivalenceCase> equivalence_cases(int draws);
+// Drawn at random: how ZeRO stages 1 to 3 share out, gather and reduce.
+std::vector<EquivalenceCase> sharding_cases(int count);
 
 // The same for context parallelism of each type, with tp, sp, pp, dp, zero and recompute.
 std::vector<EquivalenceCase> context_parallel_cases(int draws);

@@ -1,6 +1,7 @@
 // Flat parameter and gradient buffers (Megatron-LM's ParamAndGradBuffer): the parameters of a chunk, last layer first, in
 // buckets that are reduced, sharded and updated as one. Parameters of one bucket are alike along tp and pp; all of a
-// chunk's tp-replicated ones (norms, some biases) share one bucket, and a tied matrix has its own.
+// chunk's tp-replicated ones (norms, some biases) share one bucket, and a tied matrix has its own. ZeRO-3 has buckets for each
+// layer (FSDP's units, arXiv 2304.11277, section 3.2.1); parameters below its threshold share one of the chunk.
 #include "program/step_passes/step_passes.hpp"
 
 #include <fmt/format.h>
@@ -17,18 +18,11 @@ public:
 
   void lay_out(Chunk chunk) {
     LayerRange const range = stage_.chunks[chunk.index()];
-    for (Sort sort : {Sort::split, Sort::whole, Sort::tied}) {
-      open_ = none;
-      for (int layer = range.last - 1; layer >= range.first; --layer) {
-        for (std::size_t p = 0; p < layer_program(layer).parameters.size(); ++p)
-          if (sort_of(layer_program(layer).parameters[p]) == sort)
-            place(chunk, layer, p);
-        if (sort == Sort::split && open_ != none && program_.plan.bucket_elements > 0 &&
-            bucket().elements >= program_.plan.bucket_elements)
-          open_ = none;
-      }
-    }
+    for (Sort sort : {Sort::split, Sort::whole, Sort::tied})
+      for (bool cut : {true, false})
+        lay_out(chunk, range, sort, cut);
   }
+
 
   void allocate() {
     for (std::size_t k = 0; k < stage_.buckets.size(); ++k) {
@@ -43,6 +37,26 @@ public:
 
 private:
   enum class Sort { split, whole, tied };
+
+  // The parameters of one sort: those that are gathered for each use (`cut`), or those that are not.
+  void lay_out(Chunk chunk, LayerRange range, Sort sort, bool cut) {
+    open_ = none;
+    for (int layer = range.last - 1; layer >= range.first; --layer) {
+      std::vector<Parameter> const& parameters = layer_program(layer).parameters;
+      for (std::size_t p = 0; p < parameters.size(); ++p)
+        if (sort_of(parameters[p]) == sort && is_cut(parameters[p]) == cut)
+          place(chunk, layer, p);
+      bool const is_full = sort == Sort::split && open_ != none && program_.plan.bucket_elements > 0 &&
+                           bucket().elements >= program_.plan.bucket_elements;
+      if (cut || is_full)
+        open_ = none;
+    }
+  }
+
+  bool is_cut(Parameter const& parameter) const {
+    return program_.plan.zero_stage == 3 && !shard_axes(program_.plan).empty() &&
+           parameter.elements() > program_.plan.sharding.persistence_threshold;
+  }
 
   // With one tensor-parallel rank all parameters are alike.
   Sort sort_of(Parameter const& parameter) const {
@@ -88,12 +102,13 @@ private:
     Bucket bucket;
     bucket.chunk = chunk;
     bucket.highest_layer = bucket.lowest_layer = layer;
+    bucket.whole_parameters = !is_cut(parameter);
     bucket.placement = flat(parameter.placement);
     bucket.gradient_placement = flat(parameter.gradient_placement);
     bucket.parameters = add_buffer(
         stage_, {name + " parameters", Category::parameters, program_.plan.parameter_dtype, 0, true});
     bucket.gradients = add_buffer(stage_,
-                                  {name + " gradients", Category::gradients, program_.plan.gradient_dtype, 0, true});
+                                  {name + " gradients", Category::gradients, layer_gradient_dtype(program_.plan), 0, true});
     stage_.buckets.push_back(bucket);
     open_ = k;
   }

@@ -40,9 +40,9 @@ private:
     auto reduce = [&](Axis axis, Group group) {
       if (bucket.gradient_placement[axis] != partial_sum)
         return;
-      TensorId const from = add_tensor(stage_, own(bucket, bucket.gradients, bucket.gradient_placement));
+      TensorId const from = add_tensor(stage_, own(bucket, bucket.shard_gradients, bucket.gradient_placement));
       bucket.gradient_placement[axis] = replicated;
-      TensorId const to = add_tensor(stage_, own(bucket, bucket.gradients, bucket.gradient_placement));
+      TensorId const to = add_tensor(stage_, own(bucket, bucket.shard_gradients, bucket.gradient_placement));
       Op op = step_op(stage_, OpKind::all_reduce, fmt::format("sum bucket {} over copies", k), Stream::dp, {from},
                       {to});
       op.group = group;
@@ -67,7 +67,7 @@ private:
   // Axes along which a rank has only a part of the sum of squares.
   AxisSet norm_axes() const {
     AxisSet const model{Axis::tp, Axis::pp};
-    return plan_.zero_stage >= 1 ? nontrivial(plan_, model | data_axes) : model;
+    return plan_.zero_stage >= 1 ? nontrivial(plan_, model | shard_axes(plan_)) : model;
   }
 
   TensorId global_norm() {
@@ -78,7 +78,7 @@ private:
                             step_op(stage_, OpKind::zero_fill, "clear sum of squares", Stream::compute, {}, {sum}));
     for (std::size_t k : last_reduced_first()) {
       Bucket const& bucket = stage_.buckets[k];
-      TensorId const gradient = add_tensor(stage_, own(bucket, bucket.gradients, bucket.gradient_placement));
+      TensorId const gradient = add_tensor(stage_, own(bucket, bucket.shard_gradients, bucket.gradient_placement));
       Op op = step_op(stage_, OpKind::norm_squared, fmt::format("norm of bucket {}", k), Stream::compute,
                       {gradient, sum}, {sum});
       op.scale = 1.0 / holders(bucket);
@@ -121,15 +121,15 @@ private:
   void adam(std::size_t k, TensorId norm) {
     Bucket const& bucket = stage_.buckets[k];
     std::vector<TensorId> states;
-    Placement const placement = own_part(stage_, plan_, bucket, bucket.gradients, bucket.gradient_placement).placement;
+    Placement const placement = own_part(stage_, plan_, bucket, bucket.shard_gradients, bucket.gradient_placement).placement;
     for (char const* state : {"master weights", "first moments", "second moments"}) {
       BufferId const buffer = add_buffer(stage_, {fmt::format("bucket {} {}", k, state), Category::optimizer,
                                                   DType::fp32, bucket.shard_elements, true});
       states.push_back(add_tensor(stage_, flat_tensor(stage_, buffer, placement)));
     }
     stage_.initial.insert(stage_.initial.end(), states.begin(), states.end());
-    TensorId const gradient = add_tensor(stage_, own(bucket, bucket.gradients, bucket.gradient_placement));
-    TensorId const parameter = add_tensor(stage_, own(bucket, bucket.parameters, bucket.gradient_placement));
+    TensorId const gradient = add_tensor(stage_, own(bucket, bucket.shard_gradients, bucket.gradient_placement));
+    TensorId const parameter = add_tensor(stage_, own(bucket, bucket.shard_parameters, bucket.gradient_placement));
     stage_.elements.emplace_back(step_op(stage_, OpKind::adam, fmt::format("adam of bucket {}", k), Stream::compute,
                                          {gradient, norm, states[0], states[1], states[2]},
                                          {states[0], states[1], states[2], parameter}));

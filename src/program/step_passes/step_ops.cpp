@@ -46,6 +46,8 @@ Tensor flat_shard(StageProgram const& stage, Plan const& plan, BufferId buffer, 
 Tensor own_part(StageProgram const& stage, Plan const& plan, Bucket const& bucket, BufferId buffer,
                 Placement placement) {
   placement = placed(placement, data_axes, replicated);
+  if (stage.buffers[buffer.index()].elements < bucket.elements) // a buffer of the shard alone
+    return flat_tensor(stage, buffer, placed(placement, bucket.sharded_over, sharded(0)));
   return bucket.sharded_over.empty() ? flat_tensor(stage, buffer, placement)
                                      : flat_shard(stage, plan, buffer, placement, bucket.sharded_over);
 }

@@ -4,6 +4,7 @@
 #include "program/program.hpp"
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 namespace foreplan {
@@ -69,6 +70,10 @@ void flat_parameters(Program const& program, StageProgram& stage);
 // Data parallelism: reduces gradients in the last micro-batch (stage 0: all-reduce; stage 1: reduce-scatter to the shard
 // that a rank updates, and a gather of the updated parameters at the beginning of the step).
 void zero(Program const& program, StageProgram& stage);
+// Stages 2 and 3: reduces gradients in every micro-batch to the shard that accumulates them.
+void zero_2(Program const& program, StageProgram& stage);
+// Stage 3: gathers the parameters of a layer for each use of it.
+void zero_3(Program const& program, StageProgram& stage);
 
 // Global norm, clipping, Adam; the end of the step.
 void optimizer(Program const& program, StageProgram& stage);
@@ -87,6 +92,15 @@ Tensor flat_tensor(StageProgram const& stage, BufferId buffer, Placement placeme
 // This rank's shard of it among the ranks that differ along `axes`, one after the other in rank order; sharded there,
 // otherwise placed as said.
 Tensor flat_shard(StageProgram const& stage, Plan const& plan, BufferId buffer, Placement placement, AxisSet axes);
+// The sum of a bucket's gradients in `wire` over the ranks that see other tokens, in place; with `over_replicas` also over the
+// replicas of the shards. Returns where the rank's part of it is.
+TensorId reduce_gradients(Plan const& plan, StageProgram& stage, std::size_t k, BufferId wire, bool over_replicas,
+                          std::vector<Element>& result);
+// Where the reduction takes place: the bucket's gradients, or a temporary in the reduction's dtype with a copy of them.
+BufferId gradients_on_wire(Plan const& plan, StageProgram& stage, std::size_t k, std::vector<Element>& result);
+// The parts of a slot, in issue order, cut behind each layer after which `cut` is true.
+std::vector<Slot> cut_slot(StageProgram& stage, Slot slot, std::function<bool(int layer)> const& cut);
+
 // What a rank updates of a flat buffer of the bucket, after the data-parallel reduction: its shard, or all of it.
 Tensor own_part(StageProgram const& stage, Plan const& plan, Bucket const& bucket, BufferId buffer,
                 Placement placement);

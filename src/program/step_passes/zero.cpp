@@ -18,21 +18,32 @@ public:
       : plan_(program.plan), stage_(stage), has_head_(stage.chunks.back().last == program.model.layers + 2) {}
 
   void run() {
-    bool const shards = plan_.zero_stage >= 1 && group_size(plan_, data_axes) > 1;
-    for (Bucket& bucket : stage_.buckets) {
-      bucket.shard_parameters = bucket.parameters;
-      bucket.sharded_over = shards ? nontrivial(plan_, data_axes) : AxisSet{};
-      bucket.shard_elements = shards ? bucket.elements / group_size(plan_, data_axes) : bucket.elements;
-    }
-    if (group_size(plan_, data_axes) > 1)
+    share_out_states();
+    if (group_size(plan_, data_axes) > 1 && !reduces_every_micro_batch(plan_))
       reduce_in_last_backward();
-    if (shards)
+    if (!shard_axes(plan_).empty())
       gather_before_first_forward();
     clear_gradients();
     declare_initial();
   }
 
 private:
+  void share_out_states() {
+    for (std::size_t k = 0; k < stage_.buckets.size(); ++k) {
+      Bucket& bucket = stage_.buckets[k];
+      bucket.sharded_over = shard_axes(plan_);
+      bucket.shard_elements = bucket.elements / group_size(plan_, bucket.sharded_over);
+      bucket.shard_gradients = bucket.gradients;
+      bucket.shard_parameters = bucket.parameters;
+      if (bucket.whole_parameters)
+        continue;
+      stage_.buffers[bucket.parameters.index()].persistent = false;
+      bucket.shard_parameters = add_buffer(stage_, {fmt::format("bucket {} parameters, own shard", k),
+                                                    Category::parameters, plan_.parameter_dtype, bucket.shard_elements,
+                                                    true});
+    }
+  }
+
   // Of each chunk the slot that completes its weights' gradients.
   std::vector<Slot> last_gradients() const {
     SlotKind const kind = splits_backward(plan_.schedule) ? SlotKind::weight_gradient : SlotKind::backward;
@@ -86,33 +97,15 @@ private:
   }
 
   void reduce(std::size_t k, std::vector<Element>& result) {
+    BufferId const wire = gradients_on_wire(plan_, stage_, k, result);
+    TensorId const sum = reduce_gradients(plan_, stage_, k, wire, true, result);
     Bucket const& bucket = stage_.buckets[k];
-    Placement const unreduced = bucket.gradient_placement;
-    bool const casts = plan_.reduction_dtype != plan_.gradient_dtype;
-    BufferId wire = bucket.gradients;
-    if (casts) {
-      wire = add_buffer(stage_, {fmt::format("bucket {} on the wire", k), Category::communication,
-                                 plan_.reduction_dtype, bucket.elements, false});
-      result.emplace_back(step_op(stage_, OpKind::cast, "gradients to wire", Stream::compute,
-                                  {add_tensor(stage_, flat_tensor(stage_, bucket.gradients, unreduced))},
-                                  {add_tensor(stage_, flat_tensor(stage_, wire, unreduced))}));
-    }
-    TensorId const from = add_tensor(stage_, flat_tensor(stage_, wire, unreduced));
-    TensorId const to = add_tensor(stage_, reduced(wire, bucket));
-    Op op = step_op(stage_, bucket.sharded_over.empty() ? OpKind::all_reduce : OpKind::reduce_scatter,
-                    fmt::format("reduce bucket {}", k), Stream::dp, {from}, {to});
-    op.group = {data_group(plan_), false};
-    result.emplace_back(std::move(op));
-    if (casts) {
-      Op cast = step_op(stage_, OpKind::cast, "gradients from wire", Stream::compute, {to},
-                        {add_tensor(stage_, reduced(bucket.gradients, bucket))});
-      cast.releases = {{BufferRef::Scope::stage, wire.value()}};
-      casts_back_.emplace_back(std::move(cast));
-    }
-  }
-
-  Tensor reduced(BufferId buffer, Bucket const& bucket) const {
-    return own_part(stage_, plan_, bucket, buffer, bucket.gradient_placement);
+    if (wire == bucket.gradients)
+      return;
+    Tensor const own = own_part(stage_, plan_, bucket, bucket.gradients, bucket.gradient_placement);
+    Op cast = step_op(stage_, OpKind::cast, "gradients from wire", Stream::compute, {sum}, {add_tensor(stage_, own)});
+    cast.releases = {{BufferRef::Scope::stage, wire.value()}};
+    casts_back_.emplace_back(std::move(cast));
   }
 
   // Gathers in the order in which the first forward needs the buckets; that forward is cut where the next is needed.
@@ -126,10 +119,12 @@ private:
     std::vector<Element> result;
     for (std::size_t k : order) {
       Bucket const& bucket = stage_.buckets[k];
+      if (!bucket.whole_parameters)
+        continue;
       TensorId const from = add_tensor(stage_, own_part(stage_, plan_, bucket, bucket.parameters, bucket.placement));
       TensorId const to = add_tensor(stage_, flat_tensor(stage_, bucket.parameters, bucket.placement));
       Op op = step_op(stage_, OpKind::all_gather, fmt::format("gather bucket {}", k), Stream::dp, {from}, {to});
-      op.group = {data_group(plan_), false};
+      op.group = {bucket.sharded_over, false};
       op.by_owner = plan_.execution.broadcast_parameters;
       result.emplace_back(std::move(op));
     }
@@ -146,7 +141,7 @@ private:
   void cut_at_bucket_borders(Slot rest, std::vector<Element>& result) {
     for (int layer = rest.first + 1; layer < rest.last; ++layer) {
       bool const border = std::any_of(stage_.buckets.begin(), stage_.buckets.end(), [&](Bucket const& bucket) {
-        return bucket.chunk == rest.chunk && bucket.lowest_layer == layer;
+        return bucket.whole_parameters && bucket.chunk == rest.chunk && bucket.lowest_layer == layer;
       });
       if (!border)
         continue;
@@ -168,7 +163,8 @@ private:
                                   {add_tensor(stage_, std::move(tensor))}));
     };
     for (Bucket const& bucket : stage_.buckets)
-      clear(flat_tensor(stage_, bucket.gradients, bucket.gradient_placement));
+      if (!reduces_every_micro_batch(plan_))
+        clear(flat_tensor(stage_, bucket.gradients, bucket.gradient_placement));
     Placement const loss = placed({}, data_axes, partial_sum);
     if (has_head_)
       clear(flat_tensor(stage_, BufferId(loss_buffer), loss));
@@ -182,7 +178,7 @@ private:
   void declare_initial() {
     for (Bucket const& bucket : stage_.buckets) {
       stage_.initial.push_back(
-          add_tensor(stage_, own_part(stage_, plan_, bucket, bucket.parameters, bucket.placement)));
+          add_tensor(stage_, own_part(stage_, plan_, bucket, bucket.shard_parameters, bucket.placement)));
     }
   }
 

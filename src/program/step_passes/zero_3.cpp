@@ -1,0 +1,169 @@
+// ZeRO stage 3 (arXiv 1910.02054, section 5.3) as FSDP runs it (arXiv 2304.11277, section 3): a rank keeps of the parameters
+// only its shard. Those of a layer are gathered for each use, some layers ahead of it, and given up behind it. In the backward
+// the next layer's gather is issued in front of a layer, so before its reduce-scatter ("backward prefetch", section 3.3.2).
+// Memory bounds how far gathers run ahead: at most the window's layers are gathered ("rate limiter", section 3.4), and
+// a gather into memory that a layer has given up waits for that layer.
+#include "program/step_passes/step_passes.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace foreplan {
+
+namespace {
+
+class Zero3 {
+public:
+  Zero3(Program const& program, StageProgram& stage) : plan_(program.plan), stage_(stage) {}
+
+  void run() {
+    std::vector<Element> const elements = cut_at_layers();
+    find_uses(elements);
+    gathered_.assign(stage_.buckets.size(), false);
+    std::size_t use = 0;
+    for (Element const& element : elements) {
+      Slot const* slot = std::get_if<Slot>(&element);
+      if (slot == nullptr || !uses_parameters(*slot)) {
+        result_.push_back(element);
+        continue;
+      }
+      gather_up_to(window_end(use), use);
+      result_.push_back(element);
+      give_up(use++);
+    }
+    stage_.elements = std::move(result_);
+  }
+
+private:
+  // A pass of a layer that uses parameters.
+  struct Use {
+    SlotKind kind;
+    std::vector<std::size_t> buckets;
+    std::int64_t elements = 0;
+  };
+  static constexpr auto never = static_cast<std::size_t>(-1);
+
+  static bool uses_parameters(Slot const& slot) { return slot.kind != SlotKind::weight_gradient; }
+
+  std::vector<Element> cut_at_layers() {
+    std::vector<Element> result;
+    for (Element& element : stage_.elements)
+      if (Slot const* slot = std::get_if<Slot>(&element))
+        for (Slot const& part : cut_slot(stage_, *slot, [](int) { return true; }))
+          result.emplace_back(part);
+      else
+        result.push_back(std::move(element));
+    return result;
+  }
+
+  std::vector<std::size_t> buckets_of(int layer) const {
+    std::vector<std::size_t> buckets;
+    for (ParameterHome const& home : stage_.layers[static_cast<std::size_t>(layer)].homes)
+      for (std::size_t k = 0; k < stage_.buckets.size(); ++k)
+        if (Bucket const& bucket = stage_.buckets[k]; bucket.parameters == home.parameters && !bucket.whole_parameters &&
+                                                      std::find(buckets.begin(), buckets.end(), k) == buckets.end())
+          buckets.push_back(k);
+    return buckets;
+  }
+
+  void find_uses(std::vector<Element> const& elements) {
+    std::vector<std::vector<std::size_t>> of_layer;
+    for (std::size_t layer = 0; layer < stage_.layers.size(); ++layer)
+      of_layer.push_back(buckets_of(static_cast<int>(layer)));
+    for (Element const& element : elements)
+      if (Slot const* slot = std::get_if<Slot>(&element); slot != nullptr && uses_parameters(*slot)) {
+        Use use{slot->kind, of_layer[static_cast<std::size_t>(slot->first)], 0};
+        for (std::size_t k : use.buckets)
+          use.elements += stage_.buckets[k].elements;
+        uses_.push_back(std::move(use));
+      }
+    std::vector<std::size_t> next(stage_.buckets.size(), never);
+    next_use_.assign(uses_.size(), {});
+    for (std::size_t u = uses_.size(); u-- > 0;)
+      for (std::size_t k : uses_[u].buckets) {
+        next_use_[u].push_back(next[k]);
+        next[k] = u;
+      }
+  }
+
+  // The last use that is gathered for in front of `use`.
+  std::size_t window_end(std::size_t use) const {
+    std::size_t end = std::min(use + static_cast<std::size_t>(plan_.sharding.prefetch), uses_.size() - 1);
+    std::int64_t ahead = 0;
+    for (std::size_t u = use + 1; u <= end; ++u)
+      ahead += uses_[u].elements;
+    while (end + 1 < uses_.size() && ahead + uses_[end + 1].elements <= plan_.sharding.prefetch_elements)
+      ahead += uses_[++end].elements;
+    return end;
+  }
+
+  void gather_up_to(std::size_t end, std::size_t use) {
+    for (std::size_t u = use; u <= end; ++u)
+      for (std::size_t k : uses_[u].buckets) {
+        std::int64_t const size = stage_.buckets[k].elements;
+        bool const has_room = plan_.sharding.max_live == 0 || live_ + size <= plan_.sharding.max_live;
+        if (gathered_[k])
+          continue;
+        if (u > use && !has_room)
+          return;
+        gather(k);
+        live_ += size;
+      }
+  }
+
+  void gather(std::size_t k) {
+    Bucket const& bucket = stage_.buckets[k];
+    TensorId const from = add_tensor(stage_,
+                                     own_part(stage_, plan_, bucket, bucket.shard_parameters, bucket.placement));
+    TensorId const to = add_tensor(stage_, flat_tensor(stage_, bucket.parameters, bucket.placement));
+    Op op = step_op(stage_, OpKind::all_gather, fmt::format("gather bucket {}", k), Stream::dp, {from}, {to});
+    op.group = {bucket.sharded_over, false};
+    result_.emplace_back(std::move(op));
+    gathered_[k] = true;
+  }
+
+  bool is_kept(std::size_t use, std::size_t next) const {
+    if (next == never)
+      return false;
+    if (next <= window_end(use)) // it would have to be there before it is given up
+      return true;
+    bool const kept = plan_.sharding.reshard == Reshard::after_step ||
+                      (plan_.sharding.reshard == Reshard::after_backward && uses_[use].kind == SlotKind::forward);
+    std::int64_t distance = 0; // elements used in between
+    for (std::size_t u = use + 1; !kept && u < next && distance < plan_.sharding.reuse_distance; ++u)
+      distance += uses_[u].elements;
+    return kept || distance < plan_.sharding.reuse_distance;
+  }
+
+  void give_up(std::size_t use) {
+    Op op = step_op(stage_, OpKind::wait, "give up gathered parameters", Stream::compute, {}, {});
+    for (std::size_t i = 0; i < uses_[use].buckets.size(); ++i) {
+      std::size_t const k = uses_[use].buckets[i];
+      if (is_kept(use, next_use_[use][i]))
+        continue;
+      op.releases.push_back({BufferRef::Scope::stage, stage_.buckets[k].parameters.value()});
+      gathered_[k] = false;
+      live_ -= stage_.buckets[k].elements;
+    }
+    if (!op.releases.empty())
+      result_.emplace_back(std::move(op));
+  }
+
+  Plan const& plan_;
+  StageProgram& stage_;
+  std::vector<Use> uses_;                          // in issue order
+  std::vector<std::vector<std::size_t>> next_use_; // of each use's buckets
+  std::vector<Element> result_;
+  std::vector<bool> gathered_; // by bucket
+  std::int64_t live_ = 0;      // elements gathered
+};
+
+} // namespace
+
+void zero_3(Program const& program, StageProgram& stage) {
+  if (program.plan.zero_stage == 3 && !shard_axes(program.plan).empty())
+    Zero3(program, stage).run();
+}
+
+} // namespace foreplan

@@ -51,10 +51,6 @@ std::string_view to_string(Stream stream) {
   return "?";
 }
 
-bool is_read_too(Op const& op, TensorId written) {
-  return std::find(op.reads.begin(), op.reads.end(), written) != op.reads.end();
-}
-
 bool is_collective(OpKind kind) {
   return kind == OpKind::all_reduce || kind == OpKind::all_gather || kind == OpKind::reduce_scatter;
 }

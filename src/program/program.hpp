@@ -219,7 +219,6 @@ struct Op {
 };
 inline constexpr OpId entry{-1};
 
-bool is_read_too(Op const& op, TensorId written); // "rw"
 bool is_collective(OpKind kind);                  // all_reduce, all_gather, reduce_scatter
 bool is_communication(OpKind kind);               // collectives, send and receive
 std::string_view to_string(OpKind kind);

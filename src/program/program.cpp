@@ -108,8 +108,14 @@ std::vector<Op>& ops_of(LayerProgram& layer, SlotKind kind) {
   return const_cast<std::vector<Op>&>(ops_of(static_cast<LayerProgram const&>(layer), kind));
 }
 
-bool is_read_too(Op const& op, TensorId written) {
-  return std::find(op.reads.begin(), op.reads.end(), written) != op.reads.end();
+std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
+  std::vector<Rank> members = group_of(plan, rank, group.axes);
+  if (group.pipeline_ends)
+    std::erase_if(members, [&](Rank member) {
+      int const stage = coordinate_of(plan, member).pp;
+      return stage != 0 && stage != plan.pp - 1;
+    });
+  return members;
 }
 
 bool is_collective(OpKind kind) {

@@ -262,9 +262,8 @@ struct Op {
 };
 inline constexpr OpId entry{-1};
 
-bool is_read_too(Op const& op, TensorId written); // "rw"
-bool is_collective(OpKind kind);                  // what a group does together
-bool is_communication(OpKind kind);               // collectives, send and receive
+bool is_collective(OpKind kind);    // what a group does together
+bool is_communication(OpKind kind); // collectives, send and receive
 std::string_view to_string(OpKind kind);
 
 // ------------------------------------------------------------------------------------------------------ layer programs

@@ -37,7 +37,7 @@ GemmShape linear_shape(Op const& op, Operands const& o) {
     shape.m = columns(o.reads[1]);
     shape.n = columns(o.reads[0]);
     shape.k = tokens;
-    shape.accumulate = is_read_too(op, op.writes[0]);
+    shape.accumulate = o.reads.size() == 2 + o.writes.size();
     shape.aligned = is_aligned(dtype, shape.m, shape.n);
     return shape;
   }

@@ -52,7 +52,7 @@ void linear_weight_gradient(Op const& op, Operands reads, Operands writes) {
   Matrix const x = by_token(reads[0]);
   Matrix const dy = by_token(reads[1]);
   Matrix const dweight = weight_matrix(op, writes[0]);
-  bool const adds = is_read_too(op, op.writes[0]);
+  bool const adds = reads.size() == 2 + writes.size();
   if (op.transposed)
     multiply(transpose(dy), x, dweight, adds);
   else

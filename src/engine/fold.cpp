@@ -171,8 +171,9 @@ private:
     return contended;
   }
 
-  // Whether the transfers inside the class's layers (tensor and context parallelism) depend on more than the class itself does: on other classes in the group,
-  // or on other transfers over the same links (data-parallel ones aside, whose time is known).
+  // Whether the transfers inside the class's layers (of tensor and context parallelism) depend on more than the class itself
+  // does: on other classes in the group, or on other transfers over the same links (data-parallel ones aside, whose time is
+  // known, and those inside the same layers, which the segment is made with).
   bool layer_transfers_are_shared() const {
     for (std::int32_t index : partition_.communicators_of_rank[at(representative_)]) {
       CommunicatorInstance const& own = partition_.communicators[at(index)];
@@ -182,6 +183,8 @@ private:
         return true;
       for (std::size_t other = 0; other < links_of_.size(); ++other)
         if (std::cmp_not_equal(other, own.class_index) && stream_of_class(other) != Stream::dp &&
+            !(is_of_layers(stream_of_class(other)) && result_.program.communicators[other].members ==
+                                                          result_.program.communicators[at(own.class_index)].members) &&
             have_common_link(links_of_[at(own.class_index)], links_of_[other]))
           return true;
     }

@@ -34,9 +34,18 @@ std::vector<std::string> plan_cells(Plan const& plan) {
           fmt::format("{}", plan.zero_stage),  std::string(to_string(plan.recompute))};
 }
 
+// "4 ring"; "-": every rank holds whole sequences.
+std::string cp_cell(Plan const& plan) {
+  return plan.cp > 1 ? fmt::format("{} {}", plan.cp, to_string(plan.cp_type)) : "-";
+}
+
 std::string candidates_table(std::vector<Candidate> const& candidates, std::size_t top, SearchRequest const& request) {
+  bool const any_cp = std::any_of(candidates.begin(), candidates.end(),
+                                  [](Candidate const& c) { return c.plan.cp > 1; });
   std::vector<std::vector<std::string>> rows{{"#", "tp", "pp", "chunks", "dp", "micro-batch", "sp", "zero", "recompute",
                                               "step", "tokens/s/device", "peak", "of usable"}};
+  if (any_cp)
+    rows[0].push_back("cp");
   for (std::size_t i = 0; i < candidates.size() && i < top; ++i) {
     Candidate const& c = candidates[i];
     std::vector<std::string> row{fmt::format("{}", i + 1)};
@@ -47,6 +56,8 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
     row.push_back(fmt::format("{:.0f}", tokens / c.step.value() / c.plan.world_size()));
     row.push_back(to_string(c.peak));
     row.push_back(percent(c.peak / usable_memory(request.cluster.profile)));
+    if (any_cp)
+      row.push_back(cp_cell(c.plan));
     rows.push_back(std::move(row));
   }
   return table(rows);
@@ -145,6 +156,8 @@ std::string describe_short(Plan const& plan) {
   std::string text = fmt::format("tp {} pp {}", plan.tp, plan.pp);
   if (plan.chunks > 1)
     text += fmt::format("x{}", plan.chunks);
+  if (plan.cp > 1)
+    text += fmt::format(" cp {} {}", plan.cp, to_string(plan.cp_type));
   text += fmt::format(" dp {}", plan.dp);
   if (plan.sequence_parallel)
     text += " sp";
@@ -187,7 +200,7 @@ std::string text_of(SearchRequest const& request, SearchResult const& result, st
   return text;
 }
 
-nlohmann::ordered_json json_of(Candidate const& candidate) {
+nlohmann::ordered_json json_of(Candidate const& candidate) { // how it shares out sequences, "plan" says
   return {{"plan", describe(candidate.plan)},
           {"tp", candidate.plan.tp},
           {"pp", candidate.plan.pp},

@@ -48,8 +48,8 @@ Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
 } // namespace
 
 LowerBound::Layers const& LowerBound::layers_for(Plan const& plan) {
-  Key const key{plan.tp,        plan.sequence_parallel, plan.micro_batch,
-                plan.recompute, plan.attention,         plan.recompute_unused};
+  Key const key{plan.tp,          plan.cp,        plan.cp_type,   plan.domino_slices,   plan.sequence_parallel,
+                plan.micro_batch, plan.recompute, plan.attention, plan.recompute_unused};
   auto const [found, is_new] = known_.try_emplace(key);
   if (!is_new)
     return found->second;

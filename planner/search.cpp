@@ -17,7 +17,7 @@ namespace {
 // left out, 12 of state) over the ranks that may share them: no plan of less needs to be compiled.
 Bytes least_memory(Model const& model, Plan const& plan) {
   double const parameters = static_cast<double>(parameter_count(model)) / (plan.tp * plan.pp);
-  double const shards = plan.zero_stage >= 1 ? plan.dp : 1;
+  double const shards = plan.zero_stage >= 1 ? plan.cp * plan.dp : 1;
   double const gradient = static_cast<double>(size_of(plan.gradient_dtype));
   return Bytes(parameters * (2 + gradient + 12 / shards));
 }
@@ -75,7 +75,7 @@ Candidate with_memory(SearchRequest const& request, Plan const& plan) {
 // With all that saves memory.
 bool is_frugal(Plan const& plan) {
   return plan.micro_batch == 1 && plan.recompute == Recompute::full && plan.chunks == 1 &&
-         (plan.zero_stage == 1 || plan.dp == 1) && (plan.sequence_parallel || plan.tp == 1);
+         (plan.zero_stage == 1 || plan.cp * plan.dp == 1) && (plan.sequence_parallel || plan.tp == 1);
 }
 
 // Of the plans with all that saves memory (or of all, where none has), the one that needs least.

@@ -26,7 +26,7 @@ std::vector<Plan> with_switches(Plan plan) {
     if (sequence_parallel && plan.tp == 1)
       continue;
     for (int zero_stage : {0, 1}) {
-      if (zero_stage == 1 && plan.dp == 1)
+      if (zero_stage == 1 && plan.cp * plan.dp == 1)
         continue;
       for (Recompute recompute : {Recompute::none, Recompute::full}) {
         plan.sequence_parallel = sequence_parallel;
@@ -34,6 +34,27 @@ std::vector<Plan> with_switches(Plan plan) {
         plan.recompute = recompute;
         plans.push_back(plan);
       }
+    }
+  }
+  return plans;
+}
+
+// Context parallelism pays where a rank would otherwise hold long sequences: as Llama 3 was trained (arXiv 2407.21783, table
+// 4: 131,072 tokens on cp 16), a rank keeps 8192 tokens of a sequence or more.
+constexpr std::int64_t fewest_tokens_of_a_sequence = 8192;
+
+// Context-parallel degrees (powers of two) and types on `ranks` that share out data, dp what is left.
+std::vector<Plan> with_context_parallelism(Plan plan, int ranks) {
+  std::vector<Plan> plans;
+  for (plan.cp = 1; ranks % plan.cp == 0; plan.cp *= 2) {
+    if (plan.cp > 1 && plan.sequence_length / plan.cp < fewest_tokens_of_a_sequence)
+      break;
+    plan.dp = ranks / plan.cp;
+    for (ContextParallel type : {ContextParallel::all_gather, ContextParallel::all_to_all, ContextParallel::ring}) {
+      plan.cp_type = type;
+      plans.push_back(plan);
+      if (plan.cp == 1)
+        break;
     }
   }
   return plans;
@@ -73,12 +94,13 @@ SearchSpace search_space(Model const& model, int devices, int devices_per_node, 
     for (plan.pp = 1; plan.tp * plan.pp <= devices && plan.pp <= model.layers + 2; ++plan.pp) {
       if (devices % (plan.tp * plan.pp) != 0)
         continue;
-      plan.dp = devices / (plan.tp * plan.pp);
-      for (plan.micro_batch = 1; plan.micro_batch * plan.dp <= global_batch; plan.micro_batch *= 2) {
-        for (Plan const& scheduled : with_schedules(model, plan)) {
-          for (Plan const& candidate : with_switches(scheduled)) {
-            ++space.enumerated;
-            add(space, model, candidate, constraints);
+      for (Plan shared : with_context_parallelism(plan, devices / (plan.tp * plan.pp))) {
+        for (; shared.micro_batch * shared.dp <= global_batch; shared.micro_batch *= 2) {
+          for (Plan const& scheduled : with_schedules(model, shared)) {
+            for (Plan const& candidate : with_switches(scheduled)) {
+              ++space.enumerated;
+              add(space, model, candidate, constraints);
+            }
           }
         }
       }

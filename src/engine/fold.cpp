@@ -175,8 +175,8 @@ private:
     return contended;
   }
 
-  // Whether the transfers inside the class's layers (tensor and context parallelism) depend on more than the class itself does: on other classes in the group,
-  // or on other transfers over the same links (data-parallel ones aside, whose time is known).
+  // Whether the transfers inside the class's layers (of tensor and context parallelism) depend on more than the class itself
+  // does: on other classes in the group, or on other transfers that may run over the same links beside them.
   bool layer_transfers_are_shared() const {
     for (std::int32_t index : partition_.communicators_of_rank[at(representative_)]) {
       CommunicatorInstance const& own = partition_.communicators[at(index)];
@@ -185,11 +185,26 @@ private:
       if (result_.program.communicators[at(own.class_index)].members.size() > 1)
         return true;
       for (std::size_t other = 0; other < links_of_.size(); ++other)
-        if (std::cmp_not_equal(other, own.class_index) && stream_of_class(other) != Stream::dp &&
+        if (std::cmp_not_equal(other, own.class_index) && may_run_beside_layers(other) &&
             have_common_link(links_of_[at(own.class_index)], links_of_[other]))
           return true;
     }
     return false;
+  }
+
+  // Data-parallel transfers do so in slots that are known (contended_slots). Those inside the class's own layers are part of
+  // its segments, and for its own transfers to other stages its layers wait, where these are synchronous.
+  bool may_run_beside_layers(std::size_t communicator_class) const {
+    Stream const stream = stream_of_class(communicator_class);
+    if (stream == Stream::dp)
+      return false;
+    std::vector<std::int32_t> const& members = result_.program.communicators[communicator_class].members;
+    auto const self = static_cast<std::int32_t>(result_.program.classes.size()) - 1;
+    if (std::find(members.begin(), members.end(), self) == members.end())
+      return true;
+    Plan const& plan = program_.plan;
+    bool const waits = plan.p2p == P2p::synchronous && !splits_backward(plan.schedule);
+    return is_of_layers(stream) ? members.size() > 1 : !waits;
   }
 
   static bool is_of_layers(Stream stream) { return stream == Stream::tp || stream == Stream::cp; }

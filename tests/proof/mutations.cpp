@@ -206,7 +206,8 @@ void collect_groups(Plan const& plan, Place const& place, Collector& to) {
 }
 
 void collect_kinds(Place const& place, Collector& to) {
-  for (OpKind const kind : {OpKind::all_reduce, OpKind::all_gather, OpKind::reduce_scatter})
+  for (OpKind const kind :
+       {OpKind::all_reduce, OpKind::all_gather, OpKind::reduce_scatter, OpKind::all_to_all, OpKind::ring_shift})
     if (kind != place.op.kind)
       to.add(place.at, Kind::change_collective, fmt::format("{} is {}", place.op.name, to_string(kind))).op_kind = kind;
 }

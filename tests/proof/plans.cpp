@@ -58,6 +58,12 @@ Plan split(Plan plan, Schedule schedule) {
   return plan;
 }
 
+Plan context_parallel(Plan plan, int cp, ContextParallel type) {
+  plan.cp = cp;
+  plan.cp_type = type;
+  return plan;
+}
+
 template <class Change>
 Plan with(Plan plan, Change change) {
   change(plan);
@@ -188,6 +194,25 @@ std::vector<ProofCase> proof_cases() {
             [](Plan& plan) {
               plan.micro_batch_group = 4;
               plan.layout = {1, 2, 1, 0};
+            })},
+      {"llama, cp 2 all_gather, tp 2 sp, zero 1, full recompute of the first block", small_llama(2),
+       with(context_parallel(base(2, 1, 1), 2, ContextParallel::all_gather),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.zero_stage = 1;
+              plan.recompute = Recompute::full;
+              plan.recompute_layers = 1;
+            })},
+      {"gpt, cp 2 all_to_all, tp 2, pp 2, selective recompute", small_gpt(2),
+       with(context_parallel(base(2, 2, 1), 2, ContextParallel::all_to_all),
+            [](Plan& plan) { plan.recompute = Recompute::selective; })},
+      {"llama, cp 4 ring, dp 2 zero 1", small_llama(2),
+       with(context_parallel(base(1, 1, 2), 4, ContextParallel::ring), [](Plan& plan) { plan.zero_stage = 1; })},
+      {"gpt, tp 2, Domino 2, dp 2", small_gpt(2),
+       with(base(2, 1, 2),
+            [](Plan& plan) {
+              plan.micro_batch = 2;
+              plan.domino_slices = 2;
             })},
   };
 }

@@ -10,8 +10,8 @@ namespace foreplan {
 namespace {
 
 constexpr char const* plan_options[] = {
-    "tp",      "pp",          "dp",           "chunks",    "sequence-parallel", "zero", "schedule", "recompute",
-    "seq-len", "micro-batch", "global-batch", "attention", "micro-batch-group"};
+    "tp",       "pp",        "dp",      "chunks",      "sequence-parallel", "zero",      "zero-group",
+    "schedule", "recompute", "seq-len", "micro-batch", "global-batch",      "attention", "micro-batch-group"};
 
 Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   Plan plan;
@@ -21,6 +21,7 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.chunks = static_cast<int>(whole_number(parsed, "chunks", 1, 1 << 20));
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
   plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
+  plan.zero_group = static_cast<int>(whole_number(parsed, "zero-group", 0, 1 << 20));
   plan.schedule = choice<Schedule, schedule_count>(parsed, "schedule",
                                                    {{{"gpipe", Schedule::gpipe},
                                                      {"1f1b", Schedule::one_f_one_b},
@@ -66,7 +67,9 @@ void add_plan_options(cxxopts::Options& options) {
       ("chunks", "model chunks a stage (interleaved schedule; V-shaped ones have 2)", text()->default_value("1"))
       ("micro-batch-group", "interleaved: micro-batches that run one chunk in a row; 0: pp", text()->default_value("0"))
       ("sequence-parallel", "shard tokens over tp outside its regions")
-      ("zero", "ZeRO stage: 0 or 1", text()->default_value("0"))
+      ("zero-group", "data-parallel ranks that share out the states, the others hold copies (HSDP); 0: all",
+       text()->default_value("0"))
+      ("zero", "ZeRO stage: 0, 1 (optimizer states), 2 (and gradients), 3 (and parameters: FSDP)", text()->default_value("0"))
       ("schedule", "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v", text()->default_value("1f1b"))
       ("recompute", "none, selective or full", text()->default_value("none"))
       ("attention", "fused or unfused", text()->default_value("fused"))

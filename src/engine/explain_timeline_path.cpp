@@ -40,7 +40,9 @@ PathPart part_of(Op const& op, SlotKind kind, bool step_level) {
 
 PathKind kind_of(Op const& op) {
   if (is_communication(op.kind))
-    return op.stream == Stream::tp ? PathKind::tp : op.stream == Stream::dp ? PathKind::dp : PathKind::pp;
+    return op.stream == Stream::tp                                   ? PathKind::tp
+           : op.stream == Stream::dp || op.stream == Stream::replica ? PathKind::dp
+                                                                     : PathKind::pp;
   switch (kernel_class(op.kind)) {
     case KernelClass::gemm: return PathKind::gemm;
     case KernelClass::attention: return PathKind::attention;

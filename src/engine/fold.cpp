@@ -160,7 +160,7 @@ private:
       Op const* op = std::get_if<Op>(&stage_->elements[e]);
       if (op == nullptr) {
         contended[e] = !open.empty();
-      } else if (op->stream == Stream::dp) {
+      } else if (op->stream == Stream::dp || op->stream == Stream::replica) {
         open.push_back(op->id);
       } else if (op->stream == Stream::compute) {
         for (OpId wait : op->waits)
@@ -182,6 +182,7 @@ private:
         return true;
       for (std::size_t other = 0; other < links_of_.size(); ++other)
         if (std::cmp_not_equal(other, own.class_index) && stream_of_class(other) != Stream::dp &&
+            stream_of_class(other) != Stream::replica &&
             have_common_link(links_of_[at(own.class_index)], links_of_[other]))
           return true;
     }

@@ -72,7 +72,11 @@ void add_switches(std::vector<Change>& changes, Question const& question, Plan c
       add(changes, question, std::move(what), other);
   };
   with("sequence parallelism", [](Plan& p) { p.sequence_parallel = p.tp > 1; });
-  with("zero 1", [](Plan& p) { p.zero_stage = p.cp * p.dp > 1 ? std::max(1, p.zero_stage) : p.zero_stage; });
+  for (int stage : {1, 2, 3})
+    with(fmt::format("zero {}", stage), [&](Plan& p) {
+      if (p.cp * p.dp > 1 && p.zero_stage < stage && !(stage > 1 && splits_backward(p.schedule)))
+        p.zero_stage = stage;
+    });
   with("fused attention", [](Plan& p) { p.attention = Attention::fused; });
   with("gradients accumulated in bf16 (less exact)", [](Plan& p) { p.gradient_dtype = DType::bf16; });
   if (plan.schedule == Schedule::gpipe)

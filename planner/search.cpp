@@ -13,13 +13,15 @@ namespace foreplan {
 
 namespace {
 
-// Adam with fp32 master weights needs 14 bytes a parameter at the least (bf16 parameters, their gradients' 2 or 4 bytes
-// left out, 12 of state) over the ranks that may share them: no plan of less needs to be compiled.
+// Adam with fp32 master weights: 2 bytes of bf16 parameters, the accumulated gradients', 12 of state, over the ranks that
+// share them out: no plan of less needs to be compiled.
 Bytes least_memory(Model const& model, Plan const& plan) {
   double const parameters = static_cast<double>(parameter_count(model)) / (plan.tp * plan.pp);
-  double const shards = plan.zero_stage >= 1 ? plan.cp * plan.dp : 1;
+  double const shards = group_size(plan, shard_axes(plan));
   double const gradient = static_cast<double>(size_of(plan.gradient_dtype));
-  return Bytes(parameters * (2 + gradient + 12 / shards));
+  double const parameter_shards = plan.zero_stage == 3 ? shards : 1;
+  double const gradient_shards = reduces_every_micro_batch(plan) ? shards : 1;
+  return Bytes(parameters * (2 / parameter_shards + gradient / gradient_shards + 12 / shards));
 }
 
 bool is_stopped(SearchRequest const& request) { return request.stop != nullptr && *request.stop; }
@@ -75,7 +77,8 @@ Candidate with_memory(SearchRequest const& request, Plan const& plan) {
 // With all that saves memory.
 bool is_frugal(Plan const& plan) {
   return plan.micro_batch == 1 && plan.recompute == Recompute::full && plan.chunks == 1 &&
-         (plan.zero_stage == 1 || plan.cp * plan.dp == 1) && (plan.sequence_parallel || plan.tp == 1);
+         (plan.zero_stage == (plan.pp == 1 ? 3 : 1) || plan.cp * plan.dp == 1) &&
+         (plan.sequence_parallel || plan.tp == 1);
 }
 
 // Of the plans with all that saves memory (or of all, where none has), the one that needs least.

@@ -25,8 +25,10 @@ std::vector<Plan> with_switches(Plan plan) {
   for (bool sequence_parallel : {false, true}) {
     if (sequence_parallel && plan.tp == 1)
       continue;
-    for (int zero_stage : {0, 1}) {
-      if (zero_stage == 1 && plan.cp * plan.dp == 1)
+    for (int zero_stage : {0, 1, 2, 3}) {
+      // Without ranks to share among there is nothing to share out. Under a pipeline stages 2 and 3 would repeat their
+      // transfers for every micro-batch (DeepSpeed's refuses them): they are not searched.
+      if ((zero_stage >= 1 && plan.cp * plan.dp == 1) || (zero_stage >= 2 && plan.pp > 1))
         continue;
       for (Recompute recompute : {Recompute::none, Recompute::full}) {
         plan.sequence_parallel = sequence_parallel;

@@ -17,7 +17,8 @@ Lane lane_of(std::uint8_t stream) {
     case Stream::compute: return compute_lane;
     case Stream::tp: return tp_lane;
     case Stream::cp: return cp_lane;
-    case Stream::dp: return dp_lane;
+    case Stream::dp:
+    case Stream::replica: return dp_lane;
     default: return pp_lane;
   }
 }

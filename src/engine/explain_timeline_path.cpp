@@ -43,7 +43,8 @@ PathKind kind_of(Op const& op) {
     switch (op.stream) {
       case Stream::tp: return PathKind::tp;
       case Stream::cp: return PathKind::cp;
-      case Stream::dp: return PathKind::dp;
+      case Stream::dp:
+      case Stream::replica: return PathKind::dp;
       default: return PathKind::pp;
     }
   switch (kernel_class(op.kind)) {

@@ -164,7 +164,7 @@ private:
       Op const* op = std::get_if<Op>(&stage_->elements[e]);
       if (op == nullptr) {
         contended[e] = !open.empty();
-      } else if (op->stream == Stream::dp) {
+      } else if (op->stream == Stream::dp || op->stream == Stream::replica) {
         open.push_back(op->id);
       } else if (op->stream == Stream::compute) {
         for (OpId wait : op->waits)

@@ -92,7 +92,10 @@ std::string describe(Plan const& plan) {
     text += ", sequence parallel";
   if (plan.domino_slices > 1)
     text += fmt::format(", Domino {}", plan.domino_slices);
-  text += fmt::format(", zero {}, micro-batch {}", plan.zero_stage, plan.micro_batch);
+  text += fmt::format(", zero {}", plan.zero_stage);
+  if (plan.zero_group > 0)
+    text += fmt::format(" in groups of {}", plan.zero_group);
+  text += fmt::format(", micro-batch {}", plan.micro_batch);
   if (plan.schedule != Schedule::one_f_one_b && plan.schedule != Schedule::interleaved)
     text += fmt::format(", {}", to_string(plan.schedule));
   if (plan.recompute != Recompute::none) {

@@ -73,6 +73,23 @@ std::string execution_json(Execution const& e) {
   return text + "}";
 }
 
+void read_sharding(JsonReader const& reader, Sharding& sharding) {
+  read_choice<Reshard>(reader, "reshard",
+                       {{"after_use", Reshard::after_use},
+                        {"after_backward", Reshard::after_backward},
+                        {"after_step", Reshard::after_step}},
+                       sharding.reshard);
+  if (auto const value = reader.find("reduce_once"))
+    sharding.reduce_once = value->boolean();
+  if (auto const value = reader.find("reduce_replicas_once"))
+    sharding.reduce_replicas_once = value->boolean();
+  read_integer(reader, "prefetch", 0, most_ranks, sharding.prefetch);
+  read_integer(reader, "prefetch_elements", 0, most_elements, sharding.prefetch_elements);
+  read_integer(reader, "reuse_distance", 0, most_elements, sharding.reuse_distance);
+  read_integer(reader, "max_live_parameters", 0, most_elements, sharding.max_live);
+  read_integer(reader, "persistence_threshold", 0, most_elements, sharding.persistence_threshold);
+}
+
 } // namespace
 
 Plan read_plan(std::string const& path) { return read_plan(JsonReader::read_file(path, "foreplan plan 1")); }
@@ -92,6 +109,15 @@ Plan read_plan(JsonReader const& reader) {
                       "offload_optimizer",
                       "offload_ratio",
                       "offload_tile",
+                      "zero_group",
+                      "reshard",
+                      "reduce_once",
+                      "reduce_replicas_once",
+                      "prefetch",
+                      "prefetch_elements",
+                      "reuse_distance",
+                      "max_live_parameters",
+                      "persistence_threshold",
                       "schedule",
                       "recompute",
                       "recompute_layers",
@@ -127,6 +153,8 @@ Plan read_plan(JsonReader const& reader) {
   if (auto const value = reader.find("offload_ratio"))
     plan.offload_ratio = value->number(0, 1);
   read_integer(reader, "offload_tile", 0, most_elements, plan.offload_tile);
+  read_integer(reader, "zero_group", 0, most_ranks, plan.zero_group);
+  read_sharding(reader, plan.sharding);
   read_integer(reader, "micro_batch_group", 0, most_ranks, plan.micro_batch_group);
   if (auto const value = reader.find("layout"))
     for (JsonReader const& part : value->elements())
@@ -193,6 +221,15 @@ std::string plan_json(Plan const& plan) {
     add("offload_ratio", fmt::format("{}", plan.offload_ratio));
     number("offload_tile", plan.offload_tile);
   }
+  number("zero_group", plan.zero_group);
+  word("reshard", to_string(plan.sharding.reshard));
+  number("reduce_once", plan.sharding.reduce_once);
+  number("reduce_replicas_once", plan.sharding.reduce_replicas_once);
+  number("prefetch", plan.sharding.prefetch);
+  number("prefetch_elements", plan.sharding.prefetch_elements);
+  number("reuse_distance", plan.sharding.reuse_distance);
+  number("max_live_parameters", plan.sharding.max_live);
+  number("persistence_threshold", plan.sharding.persistence_threshold);
   word("schedule", to_string(plan.schedule));
   word("recompute", to_string(plan.recompute));
   number("recompute_layers", plan.recompute_layers);

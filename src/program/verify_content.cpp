@@ -163,8 +163,11 @@ std::string size_finding(Plan const& plan, Op const& op, Operands const& o) {
   return {};
 }
 
-// A gather or scatter inside one buffer works on the rank's own shard of it where that shard lies (as NCCL asks for).
+// An all-reduce inside one buffer writes where it reads. A gather or scatter inside one buffer works on the rank's own shard of it where that shard lies (as NCCL asks for).
 std::string in_place_finding(Plan const& plan, Op const& op, Operands const& o) {
+  if (op.kind == OpKind::all_reduce && o.reads[0]->buffer == o.writes[0]->buffer &&
+      (o.reads[0]->offset != o.writes[0]->offset || o.reads[0]->stride != o.writes[0]->stride))
+    return fmt::format("{} in place, but writes elsewhere", op.name);
   if ((op.kind != OpKind::all_gather && op.kind != OpKind::reduce_scatter) || o.reads[0]->buffer != o.writes[0]->buffer)
     return {};
   bool const gathers = op.kind == OpKind::all_gather;

@@ -105,3 +105,106 @@ TEST_CASE("with fp32 gradients: 18 P, and (6 + 12 / N) P") {
     CHECK(states == (zero_stage == 1 ? (6 + 12.0 / ranks) * P : 18 * P));
   }
 }
+
+namespace {
+
+// Wire bytes per rank and step of the collectives over these axes whose tensors are states.
+double bytes_over(Program const& program, AxisSet axes) {
+  StageProgram const& stage = program.stages[0];
+  double bytes = 0;
+  for (Element const& element : stage.elements)
+    if (Op const* op = std::get_if<Op>(&element);
+        op != nullptr && is_collective(op->kind) && op->group.axes == axes && stage[op->reads[0]].elements() > 1)
+      bytes += wire_bytes(op->kind, whole_bytes(*op, [&](TensorId id) -> Tensor const& { return stage[id]; }),
+                          group_size(program.plan, axes));
+  return bytes;
+}
+
+// Parameters of gpt_7b: the tied table with the last norm, the learned positions, and a block, one unit each.
+constexpr double table = 51200.0 * 4096 + 2 * 4096;
+constexpr double positions = 2048.0 * 4096;
+constexpr double block = 12.0 * 4096 * 4096 + 13 * 4096; // matrices; biases 3 + 1 + 4 + 1, norms 4 times h
+
+// Most bytes of a category alive at once among temporaries.
+double most_alive(Program const& program, Category category) {
+  double most = 0;
+  walk(program, program.stages[0], [&](Instance const&, Alive const& alive) {
+    double bytes = 0;
+    for (auto const& [key, buffer] : alive)
+      if (buffer.category == category)
+        bytes += bytes_of(buffer);
+    most = std::max(most, bytes);
+  });
+  return most;
+}
+
+} // namespace
+
+// Of 2 + 2 + 12 bytes: ZeRO 2 shares out all but the parameters, (2 + 14 / 64) * 7.5e9 = 16.6 GB, ZeRO 3 everything,
+// 16 / 64 * 7.5e9 = 1.9 GB.
+TEST_CASE("model states: ZeRO 2 (2 + 14 / N) P, ZeRO 3 16 P / N; 16.6 and 1.9 GB") {
+  auto const P = static_cast<double>(parameter_count(gpt_7b()));
+  REQUIRE(P == table + positions + 36 * block);
+  for (int zero_stage : {2, 3}) {
+    auto const bytes = persistent_bytes(compile(gpt_7b(), data_parallel(zero_stage)).stages[0]);
+    double const states = of(bytes, Category::parameters) + of(bytes, Category::gradients) +
+                          of(bytes, Category::optimizer);
+    CHECK(states == (zero_stage == 2 ? (2 + 14.0 / ranks) * P : 16.0 / ranks * P));
+    CHECK(states / P * 7.5e9 == Approx(zero_stage == 2 ? 16.640625e9 : 1.875e9).epsilon(1e-12));
+  }
+}
+
+// Every micro-batch scatters its gradients; the updated parameters are gathered once: (m + 1) P elements of 2 bytes.
+TEST_CASE("ZeRO 2 moves 2 P elements, and P more for each further micro-batch") {
+  auto const P = static_cast<double>(parameter_count(gpt_7b()));
+  for (int m : {1, 2, 3}) {
+    Plan plan = data_parallel(2);
+    plan.global_batch = ranks * m;
+    CHECK(bytes_over(compile(gpt_7b(), plan), Axis::dp) == Approx((m + 1) * 2 * P * 63 / 64).epsilon(1e-12));
+  }
+}
+
+// ZeRO 3: P gathered for the forward, P for the backward, P scattered. The backward of the first layer reads no parameters:
+// the positions are gathered for the forward only, and the table (tied) for the first layer and for the head, whose backward
+// follows its forward at once.
+TEST_CASE("ZeRO 3 moves 3 P elements a micro-batch, SHARD_GRAD_OP 2 P, gathering once (m + 1) P") {
+  auto const P = static_cast<double>(parameter_count(gpt_7b()));
+  for (int m : {1, 2}) {
+    Plan plan = data_parallel(3);
+    plan.global_batch = ranks * m;
+    CHECK(bytes_over(compile(gpt_7b(), plan), Axis::dp) ==
+          Approx(m * (3 * P - positions) * 2 * 63 / 64).epsilon(1e-12));
+    plan.sharding.reshard = Reshard::after_backward;
+    CHECK(bytes_over(compile(gpt_7b(), plan), Axis::dp) == Approx(m * 2 * P * 2 * 63 / 64).epsilon(1e-12));
+    plan.sharding.reshard = Reshard::after_step;
+    CHECK(bytes_over(compile(gpt_7b(), plan), Axis::dp) == Approx((m + 1) * P * 2 * 63 / 64).epsilon(1e-12));
+    plan.sharding.reduce_once = true;
+    CHECK(bytes_over(compile(gpt_7b(), plan), Axis::dp) == Approx(2 * P * 2 * 63 / 64).epsilon(1e-12));
+  }
+}
+
+// Groups of 8, 8 replicas: inside a group as ZeRO 3 over 8 ranks; the sum over replicas is an all-reduce of the shard of P / 8,
+// 2 * 7 / 8 * P / 8 elements, every micro-batch or once (notes: algorithms.md 3.1).
+TEST_CASE("HSDP moves 3 P (F - 1) / F inside a group and 2 P / F (R - 1) / R across") {
+  auto const P = static_cast<double>(parameter_count(gpt_7b()));
+  for (bool once : {false, true}) {
+    Plan plan = data_parallel(3);
+    plan.zero_group = 8;
+    plan.global_batch = 2 * ranks;
+    plan.sharding.reduce_replicas_once = once;
+    Program const program = compile(gpt_7b(), plan);
+    CHECK(bytes_over(program, Axis::dp) == Approx(2 * (3 * P - positions) * 2 * 7 / 8).epsilon(1e-12));
+    CHECK(bytes_over(program, Axis::replica) == Approx((once ? 1 : 2) * 2 * P / 8 * 7 / 8 * 2).epsilon(1e-12));
+    auto const bytes = persistent_bytes(program.stages[0]);
+    CHECK(of(bytes, Category::parameters) + of(bytes, Category::gradients) + of(bytes, Category::optimizer) ==
+          16 * P / 8);
+  }
+}
+
+// With one layer ahead: at the first layer its unit, the table and the first block. Of gradients: the tied table's during the
+// whole backward, a block's that is being written, and the one's before, which is being scattered.
+TEST_CASE("ZeRO 3 keeps the running layer's parameters and the next one's, and two layers' gradients") {
+  Program const program = compile(gpt_7b(), data_parallel(3));
+  CHECK(most_alive(program, Category::parameters) == 2 * (positions + table + block));
+  CHECK(most_alive(program, Category::gradients) == 2 * (table + 2 * block));
+}

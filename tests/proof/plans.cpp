@@ -104,6 +104,53 @@ std::vector<ProofCase> proof_cases() {
               plan.offload_optimizer = true;
               plan.offload_ratio = 0.4;
             })},
+      {"llama, dp 2 zero 2, bf16 reduction", small_llama(2),
+       with(base(1, 1, 2),
+            [](Plan& plan) {
+              plan.zero_stage = 2;
+              plan.reduction_dtype = DType::bf16;
+            })},
+      {"gpt, dp 2 zero 3, full recompute, small parameters whole", small_gpt(2),
+       with(base(1, 1, 2),
+            [](Plan& plan) {
+              plan.zero_stage = 3;
+              plan.recompute = Recompute::full;
+              plan.sharding.persistence_threshold = 20;
+            })},
+      {"gpt, tp 2 sp, pp 2 1f1b, dp 2 zero 3, kept until the backward", small_gpt(2),
+       with(base(2, 2, 2),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.zero_stage = 3;
+              plan.sharding.reshard = Reshard::after_backward;
+            })},
+      {"llama, pp 2 1f1b, dp 2 zero 3, gathered and reduced once", small_llama(2),
+       with(base(1, 2, 2),
+            [](Plan& plan) {
+              plan.zero_stage = 3;
+              plan.sharding.reshard = Reshard::after_step;
+              plan.sharding.reduce_once = true;
+            })},
+      {"llama, dp 4 zero 3 in groups of 2 (HSDP)", small_llama(2),
+       with(base(1, 1, 4),
+            [](Plan& plan) {
+              plan.zero_stage = 3;
+              plan.zero_group = 2;
+            })},
+      {"gpt, dp 4 zero 2 in groups of 2, replicas once (MiCS), bf16 gradients", small_gpt(2),
+       with(base(1, 1, 4),
+            [](Plan& plan) {
+              plan.zero_stage = 2;
+              plan.zero_group = 2;
+              plan.gradient_dtype = DType::bf16;
+              plan.sharding.reduce_replicas_once = true;
+            })},
+      {"llama, dp 4 zero 1 in groups of 2", small_llama(2),
+       with(base(1, 1, 4),
+            [](Plan& plan) {
+              plan.zero_stage = 1;
+              plan.zero_group = 2;
+            })},
       {"gpt, tp 2, unfused, selective recompute", small_gpt(2),
        with(base(2, 1, 1),
             [&](Plan& plan) {

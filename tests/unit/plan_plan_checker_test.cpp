@@ -193,9 +193,25 @@ TEST_CASE("recompute_layers is -1, or 1 to the blocks of the largest chunk") {
     CHECK(only([&](Plan& plan) { plan.recompute_layers = n; }).rule == "recompute_layers within a chunk");
 }
 
-TEST_CASE("ZeRO stages 0 and 1") {
-  for (int stage : {2, 3, -1})
-    CHECK(only([&](Plan& plan) { plan.zero_stage = stage; }).nearest == Values{0, 1});
+TEST_CASE("ZeRO stages 0 to 3, groups that divide dp") {
+  for (int stage : {4, -1})
+    CHECK(only([&](Plan& plan) { plan.zero_stage = stage; }).nearest == Values{0, 1, 2, 3});
+  auto zero = [](int stage, int group) {
+    return [=](Plan& plan) {
+      plan.tp = plan.pp = 1;
+      plan.dp = 4;
+      plan.global_batch = 128;
+      plan.micro_batch = 1;
+      plan.zero_stage = stage;
+      plan.zero_group = group;
+    };
+  };
+  for (int stage : {1, 2, 3})
+    for (int group : {0, 1, 2, 4})
+      CHECK(findings(zero(stage, group)).empty());
+  CHECK(only(zero(3, 3)).nearest == Values{1, 2, 4});
+  CHECK(only(zero(0, 2)).rule == "zero_group needs zero_stage");
+  CHECK(only([](Plan& plan) { plan.sharding.prefetch = -1; }).rule == "prefetch is not negative");
 }
 
 TEST_CASE("dtypes are floats; buckets and clipping are not negative") {

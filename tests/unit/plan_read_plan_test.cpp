@@ -35,6 +35,15 @@ TEST_CASE("a plan written is the plan read") {
   plan.chunks = 5;
   plan.sequence_parallel = true;
   plan.zero_stage = 1;
+  plan.zero_group = 2;
+  plan.sharding = {.reshard = Reshard::after_backward,
+                   .reduce_once = true,
+                   .reduce_replicas_once = true,
+                   .prefetch = 3,
+                   .prefetch_elements = 50'000'000,
+                   .reuse_distance = 1'000'000'000,
+                   .max_live = 1'000'000'000,
+                   .persistence_threshold = 100'000};
   plan.schedule = Schedule::interleaved;
   plan.recompute = Recompute::selective;
   plan.recompute_layers = 2;

@@ -20,15 +20,16 @@ Key key_of(Plan const& plan) {
           plan.zero_stage, plan.recompute};
 }
 
-// The switches of a plan with given degrees: all 2 x 2 x 2. ZeRO among one rank shards nothing and is no plan of its own.
+// The switches of a plan with given degrees: all 2 x 4 x 2. ZeRO among one rank shards nothing and is no plan of its own;
+// stages 2 and 3 are searched without a pipeline.
 void add_legal_switches(Model const& model, Plan plan, std::set<Key>& legal) {
   for (bool sequence_parallel : {false, true})
-    for (int zero_stage : {0, 1})
+    for (int zero_stage : {0, 1, 2, 3})
       for (Recompute recompute : {Recompute::none, Recompute::full}) {
         plan.sequence_parallel = sequence_parallel;
         plan.zero_stage = zero_stage;
         plan.recompute = recompute;
-        if ((zero_stage == 0 || plan.dp > 1) && check(model, plan).empty())
+        if ((zero_stage == 0 || plan.dp > 1) && (zero_stage < 2 || plan.pp == 1) && check(model, plan).empty())
           legal.insert(key_of(plan));
       }
 }

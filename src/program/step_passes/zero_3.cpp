@@ -8,6 +8,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <set>
 
 namespace foreplan {
 
@@ -15,7 +17,7 @@ namespace {
 
 class Zero3 {
 public:
-  Zero3(Program const& program, StageProgram& stage) : plan_(program.plan), stage_(stage) {}
+  Zero3(Program const& program, StageProgram& stage) : program_(program), plan_(program.plan), stage_(stage) {}
 
   void run() {
     std::vector<Element> const elements = cut_at_layers();
@@ -38,7 +40,7 @@ public:
 private:
   // A pass of a layer that uses parameters.
   struct Use {
-    SlotKind kind;
+    MicroBatch micro_batch;
     std::vector<std::size_t> buckets;
     std::int64_t elements = 0;
   };
@@ -57,32 +59,42 @@ private:
     return result;
   }
 
-  std::vector<std::size_t> buckets_of(int layer) const {
+  // Those with parameters that a pass of the layer reads; an embedding's backward reads none.
+  std::vector<std::size_t> buckets_of(int layer, SlotKind kind) const {
+    StageLayer const& held = stage_.layers[static_cast<std::size_t>(layer)];
+    LayerProgram const& program = program_.layer_programs[static_cast<std::size_t>(held.program)];
+    std::set<BufferId> read;
+    for (Op const& op : ops_of(program, kind))
+      for (TensorId id : op.reads)
+        if (BufferRef const buffer = program[id].buffer; buffer.scope == BufferRef::Scope::parameter)
+          read.insert(held.homes[static_cast<std::size_t>(buffer.index)].parameters);
     std::vector<std::size_t> buckets;
-    for (ParameterHome const& home : stage_.layers[static_cast<std::size_t>(layer)].homes)
-      for (std::size_t k = 0; k < stage_.buckets.size(); ++k)
-        if (Bucket const& bucket = stage_.buckets[k]; bucket.parameters == home.parameters && !bucket.whole_parameters &&
-                                                      std::find(buckets.begin(), buckets.end(), k) == buckets.end())
-          buckets.push_back(k);
+    for (std::size_t k = 0; k < stage_.buckets.size(); ++k)
+      if (!stage_.buckets[k].whole_parameters && read.contains(stage_.buckets[k].parameters))
+        buckets.push_back(k);
     return buckets;
   }
 
   void find_uses(std::vector<Element> const& elements) {
-    std::vector<std::vector<std::size_t>> of_layer;
-    for (std::size_t layer = 0; layer < stage_.layers.size(); ++layer)
-      of_layer.push_back(buckets_of(static_cast<int>(layer)));
+    std::map<std::pair<int, SlotKind>, std::vector<std::size_t>> known; // of layers and passes
     for (Element const& element : elements)
       if (Slot const* slot = std::get_if<Slot>(&element); slot != nullptr && uses_parameters(*slot)) {
-        Use use{slot->kind, of_layer[static_cast<std::size_t>(slot->first)], 0};
+        auto const [buckets, is_new] = known.try_emplace({slot->first, slot->kind});
+        if (is_new)
+          buckets->second = buckets_of(slot->first, slot->kind);
+        Use use{slot->micro_batch, buckets->second, 0};
         for (std::size_t k : use.buckets)
           use.elements += stage_.buckets[k].elements;
         uses_.push_back(std::move(use));
       }
     std::vector<std::size_t> next(stage_.buckets.size(), never);
+    std::set<std::pair<std::size_t, MicroBatch>> later; // buckets and micro-batches that use them
     next_use_.assign(uses_.size(), {});
+    goes_on_.assign(uses_.size(), {});
     for (std::size_t u = uses_.size(); u-- > 0;)
       for (std::size_t k : uses_[u].buckets) {
         next_use_[u].push_back(next[k]);
+        goes_on_[u].push_back(!later.insert({k, uses_[u].micro_batch}).second);
         next[k] = u;
       }
   }
@@ -123,13 +135,15 @@ private:
     gathered_[k] = true;
   }
 
-  bool is_kept(std::size_t use, std::size_t next) const {
+  // Whether the i-th bucket of the use stays gathered.
+  bool is_kept(std::size_t use, std::size_t i) const {
+    std::size_t const next = next_use_[use][i];
     if (next == never)
       return false;
     if (next <= window_end(use)) // it would have to be there before it is given up
       return true;
     bool const kept = plan_.sharding.reshard == Reshard::after_step ||
-                      (plan_.sharding.reshard == Reshard::after_backward && uses_[use].kind == SlotKind::forward);
+                      (plan_.sharding.reshard == Reshard::after_backward && goes_on_[use][i]);
     std::int64_t distance = 0; // elements used in between
     for (std::size_t u = use + 1; !kept && u < next && distance < plan_.sharding.reuse_distance; ++u)
       distance += uses_[u].elements;
@@ -140,7 +154,7 @@ private:
     Op op = step_op(stage_, OpKind::wait, "give up gathered parameters", Stream::compute, {}, {});
     for (std::size_t i = 0; i < uses_[use].buckets.size(); ++i) {
       std::size_t const k = uses_[use].buckets[i];
-      if (is_kept(use, next_use_[use][i]))
+      if (is_kept(use, i))
         continue;
       op.releases.push_back({BufferRef::Scope::stage, stage_.buckets[k].parameters.value()});
       gathered_[k] = false;
@@ -150,10 +164,12 @@ private:
       result_.emplace_back(std::move(op));
   }
 
+  Program const& program_;
   Plan const& plan_;
   StageProgram& stage_;
   std::vector<Use> uses_;                          // in issue order
   std::vector<std::vector<std::size_t>> next_use_; // of each use's buckets
+  std::vector<std::vector<bool>> goes_on_;         // whether the micro-batch uses it again
   std::vector<Element> result_;
   std::vector<bool> gathered_; // by bucket
   std::int64_t live_ = 0;      // elements gathered

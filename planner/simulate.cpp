@@ -53,12 +53,14 @@ void add(Breakdown& sum, Breakdown const& part, double weight) {
   sum.exposed_cp += part.exposed_cp * weight;
   sum.exposed_dp += part.exposed_dp * weight;
   sum.exposed_pp += part.exposed_pp * weight;
+  sum.exposed_offload += part.exposed_offload * weight;
   sum.host += part.host * weight;
   sum.bubble += part.bubble * weight;
   sum.hidden_tp += part.hidden_tp * weight;
   sum.hidden_cp += part.hidden_cp * weight;
   sum.hidden_dp += part.hidden_dp * weight;
   sum.hidden_pp += part.hidden_pp * weight;
+  sum.hidden_offload += part.hidden_offload * weight;
   sum.communicating += part.communicating * weight;
   sum.overlapped += part.overlapped * weight;
 }
@@ -73,6 +75,8 @@ void report_memory(Report& report, Program const& program) {
                              memory.peak.use,
                              moment_text(stage, memory.peak)});
     report.peak_memory = std::max(report.peak_memory, Bytes(static_cast<double>(memory.peak.use.total())));
+    report.host_memory = std::max(
+        report.host_memory, Bytes(static_cast<double>(memory.elsewhere[static_cast<std::size_t>(MemoryTier::host)])));
   }
 }
 
@@ -178,6 +182,9 @@ Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateO
   report.band = band.relative;
   report.band_known = band.known;
   report.fit = fit_of(report.peak_memory, report.usable_memory, report.headroom);
+  if (cluster.profile.node.host &&
+      report.host_memory * cluster.profile.node.devices > cluster.profile.node.host->memory)
+    report.fit = Fit::too_large; // of the host
   return report;
 }
 

@@ -10,7 +10,7 @@ namespace foreplan {
 
 namespace {
 
-enum Lane : std::size_t { compute_lane, tp_lane, cp_lane, dp_lane, pp_lane, host_lane, lanes };
+enum Lane : std::size_t { compute_lane, tp_lane, cp_lane, dp_lane, pp_lane, offload_lane, host_lane, lanes };
 
 Lane lane_of(std::uint8_t stream) {
   switch (static_cast<Stream>(stream)) {
@@ -19,6 +19,11 @@ Lane lane_of(std::uint8_t stream) {
     case Stream::cp: return cp_lane;
     case Stream::dp:
     case Stream::replica: return dp_lane;
+    case Stream::copy_down:
+    case Stream::copy_up:
+    case Stream::host:
+    case Stream::disk_read:
+    case Stream::disk_write: return offload_lane;
     default: return pp_lane;
   }
 }
@@ -86,6 +91,7 @@ Breakdown breakdown_of(Folding const& folding, Timeline const& timeline, std::si
   expose(cp_lane, result.exposed_cp, &result.hidden_cp);
   expose(dp_lane, result.exposed_dp, &result.hidden_dp);
   expose(pp_lane, result.exposed_pp, &result.hidden_pp);
+  expose(offload_lane, result.exposed_offload, &result.hidden_offload);
   expose(host_lane, result.host, nullptr);
   result.bubble = Seconds(length(idle));
   return result;

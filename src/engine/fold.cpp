@@ -196,7 +196,7 @@ private:
   // its segments, and for its own transfers to other stages its layers wait, where these are synchronous.
   bool may_run_beside_layers(std::size_t communicator_class) const {
     Stream const stream = stream_of_class(communicator_class);
-    if (stream == Stream::dp)
+    if (stream == Stream::dp || stream == Stream::replica)
       return false;
     std::vector<std::int32_t> const& members = result_.program.communicators[communicator_class].members;
     auto const self = static_cast<std::int32_t>(result_.program.classes.size()) - 1;

@@ -137,6 +137,7 @@ Comparison compare(Report const& a, Report const& b) {
   part("exposed cp communication", x.exposed_cp, y.exposed_cp, {});
   part("exposed dp communication", x.exposed_dp, y.exposed_dp, dp_reason(a, b));
   part("exposed pp transfers", x.exposed_pp, y.exposed_pp, pp_reason(a, b));
+  part("exposed offload", x.exposed_offload, y.exposed_offload, {});
   part("host", x.host, y.host, {});
   part("bubble", x.bubble, y.bubble, bubble_reason(a, b));
   std::stable_sort(result.parts.begin(), result.parts.end(), [](PartDifference const& p, PartDifference const& q) {

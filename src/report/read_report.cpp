@@ -21,6 +21,10 @@ Breakdown read_breakdown(JsonReader const& reader) {
     b.exposed_cp = seconds(reader, "exposed_cp_s");
     b.hidden_cp = seconds(reader, "hidden_cp_s");
   }
+  if (reader.find("exposed_offload_s")) {
+    b.exposed_offload = seconds(reader, "exposed_offload_s");
+    b.hidden_offload = seconds(reader, "hidden_offload_s");
+  }
   b.exposed_dp = seconds(reader, "exposed_dp_s");
   b.exposed_pp = seconds(reader, "exposed_pp_s");
   b.host = seconds(reader, "host_s");
@@ -66,6 +70,8 @@ Report read_report(JsonReader const& reader) {
   report.usable_memory = Bytes(number(reader, "usable_memory_B"));
   report.reserved_memory = Bytes(number(reader, "reserved_memory_B"));
   report.peak_memory = Bytes(number(reader, "peak_memory_B"));
+  if (reader.find("host_memory_B"))
+    report.host_memory = Bytes(number(reader, "host_memory_B"));
   report.headroom = number(reader, "headroom");
   report.fit = reader["fit"].choice<Fit>(
       {{"fits", Fit::fits}, {"borderline", Fit::borderline}, {"too large", Fit::too_large}});

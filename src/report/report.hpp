@@ -51,6 +51,7 @@ struct Report {
   Bytes usable_memory;   // of a device, for tensors
   Bytes reserved_memory; // of a device, not for tensors: context, libraries, communicators
   Bytes peak_memory;     // of the stage that needs most
+  Bytes host_memory;     // pinned by a rank of the stage that needs most
   double headroom = 0;   // share of the usable memory that a plan must leave free
   Fit fit = Fit::fits;
 };

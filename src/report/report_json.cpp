@@ -27,6 +27,10 @@ Json to_json(Breakdown const& b) {
     json["exposed_cp_s"] = b.exposed_cp.value();
     json["hidden_cp_s"] = b.hidden_cp.value();
   }
+  if (b.exposed_offload + b.hidden_offload > Seconds(0)) {
+    json["exposed_offload_s"] = b.exposed_offload.value();
+    json["hidden_offload_s"] = b.hidden_offload.value();
+  }
   return json;
 }
 

@@ -84,6 +84,8 @@ std::string breakdown_table(Report const& report) {
     row("exposed cp communication", b.exposed_cp, "+ " + to_string(b.hidden_cp));
   row("exposed dp communication", b.exposed_dp, "+ " + to_string(b.hidden_dp));
   row("exposed pp transfers", b.exposed_pp, "+ " + to_string(b.hidden_pp));
+  if (report.plan.offload_optimizer)
+    row("exposed offload (host and copies)", b.exposed_offload, "+ " + to_string(b.hidden_offload));
   row("host-bound", b.host);
   row("bubble (waiting for other ranks)", b.bubble);
   rows.push_back({"step", to_string(report.step), percent(b.total() / report.step)});
@@ -178,6 +180,8 @@ std::string memory_sentence(Report const& report) {
                    : fmt::format("{} stay free", percent(free));
   if (report.fit == Fit::borderline)
     text += fmt::format(", less than the {} headroom asked for", percent(report.headroom));
+  if (report.host_memory > Bytes(0))
+    text += fmt::format(". A rank pins {} of its host's memory", to_string(report.host_memory));
   text += fmt::format(". {} more are reserved for context and libraries. Not modelled: {}.",
                       to_string(report.reserved_memory), memory_not_modelled);
   return wrapped("", text);

@@ -115,11 +115,12 @@ private:
   std::vector<std::int32_t> place(Node const& node, Placed& placed) const {
     std::set<std::int32_t> required = conflicts(node);
     bool const side = node.stream != Stream::compute;
-    std::int32_t const compute_tail = tail_[index(Stream::compute)];
+    // In a layer releases are placed later, behind any compute op; in a stage they are known, all of them compute ops'.
+    std::int32_t const released = first_ == 1 ? tail_[index(Stream::compute)] : last_release_;
     if (side && first_ == 1 && touches_earlier_storage(node))
       required.insert(0);
-    if (side && anything_released_ && touches_new_temporary(node) && compute_tail >= 0)
-      required.insert(compute_tail);
+    if (side && anything_released_ && touches_new_temporary(node) && released >= 0)
+      required.insert(released);
     if (node.orders_everything)
       for (std::int32_t tail : tail_)
         if (tail >= 0)
@@ -169,7 +170,10 @@ private:
   }
 
   void record(Node const& node, std::int32_t position) {
-    anything_released_ = anything_released_ || node.releases_inside || !node.releases.empty();
+    if (node.releases_inside || !node.releases.empty()) {
+      anything_released_ = true;
+      last_release_ = position;
+    }
     for (Storage const& storage : node.releases) {
       uses_[storage] = {{0, INT64_MAX, position, true}}; // it followed all uses; what lives there next follows it
       released_.insert(storage);
@@ -193,6 +197,7 @@ private:
 
   std::int32_t first_ = 0;         // position of the first node that was added
   bool anything_released_ = false; // to the pool, so far
+  std::int32_t last_release_ = -1; // the node that released last
   std::vector<Placed> nodes_;
   std::array<std::int32_t, stream_count> tail_ = filled_with_minus_one();
   std::array<std::int32_t, stream_count> count_{};
@@ -310,7 +315,7 @@ void add_releases(LayerProgram const& layer, std::vector<Op>& ops, Order const& 
 
 // The stage buffers that a layer's ops use, found once per layer.
 struct LayerStorage {
-  std::set<std::int32_t> parameters;
+  std::array<std::set<std::int32_t>, slot_kind_count> parameters; // by the pass that reads them
   std::set<std::int32_t> gradients;
   bool writes_loss = false;
 };
@@ -321,12 +326,16 @@ std::vector<LayerStorage> storage_of_layers(StageProgram const& stage, std::size
     StageLayer const& stage_layer = stage.layers[layer];
     if (stage_layer.program < 0)
       continue;
-    for (ParameterHome const& home : stage_layer.homes) {
-      result[layer].parameters.insert(home.parameters.value());
+    LayerProgram const& layer_program = program.layer_programs[static_cast<std::size_t>(stage_layer.program)];
+    for (SlotKind kind : slot_kinds)
+      for (Op const& op : ops_of(layer_program, kind))
+        for (TensorId id : op.reads)
+          if (BufferRef const read = layer_program[id].buffer; read.scope == BufferRef::Scope::parameter)
+            result[layer].parameters[static_cast<std::size_t>(kind)].insert(
+                stage_layer.homes[static_cast<std::size_t>(read.index)].parameters.value());
+    for (ParameterHome const& home : stage_layer.homes)
       result[layer].gradients.insert(home.gradients.value());
-    }
-    result[layer].writes_loss = program.layer_programs[static_cast<std::size_t>(stage_layer.program)].kind ==
-                                LayerKind::head;
+    result[layer].writes_loss = layer_program.kind == LayerKind::head;
   }
   return result;
 }
@@ -343,9 +352,8 @@ Node node_of(Slot const& slot, std::vector<LayerStorage> const& layers, int laye
   bool const forward = slot.kind == SlotKind::forward;
   for (int layer = slot.first; layer < slot.last; ++layer) {
     LayerStorage const& storage = layers[static_cast<std::size_t>(layer)];
-    if (slot.kind != SlotKind::weight_gradient)
-      for (std::int32_t buffer : storage.parameters)
-        node.reads.push_back(whole(Scope::stage, buffer));
+    for (std::int32_t buffer : storage.parameters[static_cast<std::size_t>(slot.kind)])
+      node.reads.push_back(whole(Scope::stage, buffer));
     if (!forward)
       for (std::int32_t buffer : storage.gradients)
         node.writes.push_back(whole(Scope::stage, buffer));

@@ -133,7 +133,38 @@ bool writes_boundary(Slot const& slot, BufferRef buffer) {
   return false;
 }
 
-// Positions in the releasing op's list that use the buffer.
+// Whether a layer's op of the slot uses the stage's flat buffer.
+bool uses_home(Program const& program, StageProgram const& stage, Slot const& slot, BufferRef buffer) {
+  auto is_home = [&](StageLayer const& layer, BufferRef used) {
+    if (used.scope != BufferRef::Scope::parameter && used.scope != BufferRef::Scope::gradient)
+      return false;
+    ParameterHome const& home = layer.homes[static_cast<std::size_t>(used.index)];
+    return (used.scope == BufferRef::Scope::parameter ? home.parameters : home.gradients).value() == buffer.index;
+  };
+  for (int i = slot.first; i < slot.last; ++i) {
+    StageLayer const& layer = stage.layers[static_cast<std::size_t>(i)];
+    LayerProgram const& ops = program.layer_programs[static_cast<std::size_t>(layer.program)];
+    for (Op const& op : ops_of(ops, slot.kind))
+      for (auto const* ids : {&op.reads, &op.writes})
+        for (TensorId id : *ids)
+          if (buffer.scope == BufferRef::Scope::stage && is_home(layer, ops[id].buffer))
+            return true;
+  }
+  return false;
+}
+
+// Where the life of a stage's temporary begins that the place ends: behind the release before.
+std::size_t begin_of_life(StageProgram const& stage, Place const& place, BufferRef buffer) {
+  std::size_t begin = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(place.at.index); ++i)
+    if (Op const* op = std::get_if<Op>(&stage.elements[i]);
+        op != nullptr && (!is_boundary(buffer) || op->micro_batch == place.op.micro_batch) &&
+        std::find(op->releases.begin(), op->releases.end(), buffer) != op->releases.end())
+      begin = i + 1;
+  return begin;
+}
+
+// Positions in the releasing op's list that use the buffer, in the life that it ends.
 std::vector<std::int32_t> users_of(Program const& program, Place const& place, BufferRef buffer) {
   std::vector<std::int32_t> users;
   auto const owner = static_cast<std::size_t>(place.at.owner);
@@ -146,12 +177,14 @@ std::vector<std::int32_t> users_of(Program const& program, Place const& place, B
     return users;
   }
   StageProgram const& stage = program.stages[owner];
-  for (std::size_t i = 0; i < stage.elements.size(); ++i) {
+  for (std::size_t i = begin_of_life(stage, place, buffer); i <= static_cast<std::size_t>(place.at.index); ++i) {
     bool is_user = false;
     if (Op const* op = std::get_if<Op>(&stage.elements[i]))
       is_user = uses(stage.tensors, *op, buffer) && (!is_boundary(buffer) || op->micro_batch == place.op.micro_batch);
-    else if (Slot const& slot = std::get<Slot>(stage.elements[i]); slot.micro_batch == place.op.micro_batch)
-      is_user = writes_boundary(slot, buffer);
+    else if (Slot const& slot = std::get<Slot>(stage.elements[i]); is_boundary(buffer))
+      is_user = slot.micro_batch == place.op.micro_batch && writes_boundary(slot, buffer);
+    else
+      is_user = uses_home(program, stage, slot, buffer);
     if (is_user)
       users.push_back(static_cast<std::int32_t>(i));
   }

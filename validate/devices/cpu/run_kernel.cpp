@@ -59,8 +59,7 @@ void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand 
     case OpKind::gelu_backward: return cpu::gelu_backward(reads, writes);
     case OpKind::swiglu_forward: return cpu::swiglu_forward(reads, writes);
     case OpKind::swiglu_backward: return cpu::swiglu_backward(reads, writes);
-    case OpKind::add:
-    case OpKind::accumulate: return cpu::add(reads, writes);
+    case OpKind::add: return cpu::add(reads, writes);
     case OpKind::bias_add: return cpu::bias_add(reads, writes);
     case OpKind::bias_gradient: return cpu::bias_gradient(reads[0], writes[0]);
     case OpKind::dropout_forward: return cpu::dropout_forward(reads, writes);

@@ -257,7 +257,8 @@ void linear_weight_gradient(Op const& op, Views<Scalar> reads, Views<Scalar> wri
   auto const x = by_token(reads[0]);
   auto const dy = by_token(reads[1]);
   auto dweight = weight_matrix(op, writes[0]);
-  if (!is_read_too(op, op.writes[0]))
+  bool const adds = reads.size() > 2 && reads[2].data == writes[0].data;
+  if (!adds)
     dweight.setZero();
   if (op.transposed)
     dweight.noalias() += dy.transpose() * x;

@@ -21,6 +21,9 @@ struct PlanCase {
   int dp = 128;
   bool segments = true;
   Engine engine = Engine::fast;
+  int cp = 1;
+  ContextParallel cp_type = ContextParallel::all_gather;
+  std::int64_t sequence_length = 8192;
 };
 
 struct PlanCost {
@@ -29,15 +32,18 @@ struct PlanCost {
   double step = 0;
 };
 
-// Llama-3.1-405B, tp 8, pp 16: tp * pp * dp ranks of DGX H100.
+// Llama-3.1-405B, tp 8, pp 16: tp * cp * pp * dp ranks of DGX H100. Long sequences with full recompute, else they do not fit.
 inline Plan plan_of(PlanCase const& c) {
   Plan plan;
   plan.tp = 8;
   plan.pp = 16;
   plan.dp = c.dp;
+  plan.cp = c.cp;
+  plan.cp_type = c.cp_type;
+  plan.recompute = c.cp > 1 ? Recompute::full : Recompute::none;
   plan.sequence_parallel = true;
   plan.zero_stage = 1;
-  plan.sequence_length = 8192;
+  plan.sequence_length = c.sequence_length;
   plan.micro_batch = 1;
   plan.global_batch = static_cast<std::int64_t>(c.micro_batches) * c.dp;
   plan.bucket_elements = 100'000'000;
@@ -84,14 +90,16 @@ inline void print_plan_steps(std::string const& root, int repeats) {
   for (PlanCase const& c : {PlanCase{16, 128, true, Engine::fast}, PlanCase{16, 16, true, Engine::fast},
                             PlanCase{128, 128, true, Engine::fast}, PlanCase{128, 16, true, Engine::fast},
                             PlanCase{256, 128, true, Engine::fast}, PlanCase{16, 128, false, Engine::fast},
-                            PlanCase{128, 128, false, Engine::fast}, PlanCase{128, 128, true, Engine::simgrid}}) {
+                            PlanCase{128, 128, false, Engine::fast}, PlanCase{128, 128, true, Engine::simgrid},
+                            PlanCase{32, 2, true, Engine::fast, 64, ContextParallel::all_gather, 1 << 20},
+                            PlanCase{32, 2, true, Engine::fast, 64, ContextParallel::ring, 1 << 20}}) {
     PlanCost best;
     best.whole = 1e300;
     for (int r = 0; r < repeats; ++r)
       if (PlanCost const cost = cost_of(c, model, profile); cost.whole < best.whole)
         best = cost;
     fmt::print("{:>6} {:>6} {:<9} {:<8} {:>9} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f} {:>8.2f}  {:.6f}\n",
-               c.micro_batches, 128 * c.dp, c.segments ? "segments" : "kernels",
+               c.micro_batches, 128 * c.cp * c.dp, c.segments ? "segments" : "kernels",
                c.engine == Engine::fast ? "fast" : "SimGrid", best.items, 1e3 * best.compile, 1e3 * best.memory,
                1e3 * best.fold, 1e3 * best.run, 1e3 * best.report, 1e3 * best.whole, best.step);
   }

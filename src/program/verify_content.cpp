@@ -200,6 +200,15 @@ std::string shard_finding(Plan const& plan, Op const& op, Tensor const& tensor) 
   return {};
 }
 
+// A part of a layer's activations is one of equal slices of its buffer.
+std::string slice_finding(Op const& op, Tensor const& tensor) {
+  using Scope = BufferRef::Scope;
+  Scope const scope = tensor.buffer.scope;
+  if (scope == Scope::parameter || scope == Scope::gradient || tensor.offset % tensor.elements() == 0)
+    return {};
+  return fmt::format("{}: {} begins inside a slice of {} elements", op.name, tensor.name, tensor.elements());
+}
+
 // Ranks of the group that add the same squares to the norm.
 double expected_scale(Plan const& plan, Op const& op, Operands const& o) {
   switch (op.kind) {
@@ -240,6 +249,10 @@ std::vector<std::string> rule_findings(Plan const& plan, Op const& op, Operands 
     findings.push_back(std::move(finding));
   if (std::abs(op.scale - expected_scale(plan, op, o)) > 1e-15)
     findings.push_back(fmt::format("{} scales by {} instead of {}", op.name, op.scale, expected_scale(plan, op, o)));
+  for (auto const* tensors : {&o.reads, &o.writes})
+    for (Tensor const* tensor : *tensors)
+      if (std::string finding = slice_finding(op, *tensor); !step_level && !finding.empty())
+        findings.push_back(std::move(finding));
   for (Tensor const* tensor : o.writes)
     if (std::string finding = shard_finding(plan, op, *tensor); !finding.empty())
       findings.push_back(std::move(finding));

@@ -134,7 +134,8 @@ Comparison compare(Report const& a, Report const& b) {
   part("attention", x.compute[1], y.compute[1], work_reason(a, b));
   part("memory-bound kernels", x.compute[2] + x.compute[3], y.compute[2] + y.compute[3], memory_bound_reason(a, b));
   part("exposed tp communication", x.exposed_tp, y.exposed_tp, tp_reason(a, b));
-  part("exposed cp communication", x.exposed_cp, y.exposed_cp, {});
+  if (a.plan.cp > 1 || b.plan.cp > 1)
+    part("exposed cp communication", x.exposed_cp, y.exposed_cp, {});
   part("exposed dp communication", x.exposed_dp, y.exposed_dp, dp_reason(a, b));
   part("exposed pp transfers", x.exposed_pp, y.exposed_pp, pp_reason(a, b));
   part("exposed offload", x.exposed_offload, y.exposed_offload, {});

@@ -390,8 +390,10 @@ void check_sharding(Plan const& plan, Findings& findings) {
   if (plan.zero_stage < 0 || plan.zero_stage > 3)
     find(findings, "zero_stage is 0 to 3", fmt::format("there is no ZeRO stage {}", plan.zero_stage), {0, 1, 2, 3});
   if (plan.zero_group > 0 && plan.zero_stage == 0)
-    find(findings, "zero_group needs zero_stage",
-         fmt::format("zero_group {}: without ZeRO nothing is shared out; zero_stage must be 1 or more", plan.zero_group), {0});
+    find(
+        findings, "zero_group needs zero_stage",
+        fmt::format("zero_group {}: without ZeRO nothing is shared out; zero_stage must be 1 or more", plan.zero_group),
+        {0});
   if (plan.zero_group < 0 || (plan.zero_group > 0 && plan.dp % plan.zero_group != 0))
     find(findings, "zero_group divides dp",
          fmt::format("groups of {} ranks that share out the states do not divide dp {}; 0 means all", plan.zero_group,
@@ -400,9 +402,10 @@ void check_sharding(Plan const& plan, Findings& findings) {
   Sharding const& s = plan.sharding;
   if (plan.zero_stage >= 2 && !s.reduce_once && splits_backward(plan.schedule))
     find(findings, "zero_stage within a split backward",
-         fmt::format("with {} weight gradients of several micro-batches add up side by side: zero stage {} cannot reduce "
-                     "each by itself; reduce_once must be true, or the stage 0 or 1",
-                     to_string(plan.schedule), plan.zero_stage),
+         fmt::format(
+             "with {} weight gradients of several micro-batches add up side by side: zero stage {} cannot reduce "
+             "each by itself; reduce_once must be true, or the stage 0 or 1",
+             to_string(plan.schedule), plan.zero_stage),
          {0, 1});
   auto not_negative = [&](std::string_view field, std::int64_t value) {
     if (value < 0)

@@ -58,7 +58,7 @@ struct Execution {
   bool eager_layout = false;      // the way of queries, keys and values into attention, and of its output back
   bool eager_loss = false;
   bool broadcast_parameters = false; // ZeRO 1: every rank broadcasts what it owns, one after the other
-  bool portable_attention = false; // fused attention without the instructions of newer chips (FlashAttention-2)
+  bool portable_attention = false;   // fused attention without the instructions of newer chips (FlashAttention-2)
   friend bool operator==(Execution const&, Execution const&) = default;
 };
 
@@ -72,13 +72,14 @@ enum class Reshard {
 // How ZeRO stages 2 and 3 share out gradients and parameters. Elements are of parameters.
 struct Sharding {
   Reshard reshard = Reshard::after_use;
-  bool reduce_once = false;          // gradients of all micro-batches add up whole on every rank and are reduced in the last
-                                     // (FSDP's no_sync)
-  bool reduce_replicas_once = false; // the shards of the replicas are summed at the end of the step (MiCS's second hop),
-                                     // not in every micro-batch (HSDP)
-  int prefetch = 1;                  // layers ahead of the running one whose parameters are gathered
-  std::int64_t prefetch_elements = 0;     // further layers, as long as all that are ahead have no more (DeepSpeed's
-                                          // stage3_prefetch_bucket_size)
+  // Gradients of all micro-batches add up whole on every rank and are reduced in the last one (FSDP's no_sync).
+  bool reduce_once = false;
+  // The replicas' shards are summed at the end of the step (MiCS's second hop), not in every micro-batch (HSDP).
+  bool reduce_replicas_once = false;
+  // Layers ahead of the running one whose parameters are gathered; and further ones, as long as all that are ahead have
+  // no more elements than this (DeepSpeed's stage3_prefetch_bucket_size).
+  int prefetch = 1;
+  std::int64_t prefetch_elements = 0;
   std::int64_t reuse_distance = 0;        // kept if fewer are used until the next use (stage3_max_reuse_distance)
   std::int64_t max_live = 0;              // no more are gathered ahead (stage3_max_live_parameters); 0: no limit
   std::int64_t persistence_threshold = 0; // parameters of no more are not cut (stage3_param_persistence_threshold)
@@ -110,8 +111,8 @@ struct Plan {
   std::int64_t global_batch = 0;    // sequences of one step over all data-parallel ranks
 
   DType parameter_dtype = DType::bf16;
-  DType gradient_dtype = DType::fp32;  // of the accumulated gradients; where every micro-batch's are reduced and accumulate
-                                       // in the shard, a layer's own are in parameter_dtype
+  DType gradient_dtype = DType::fp32; // of the accumulated gradients; where they accumulate in a rank's shard (ZeRO 2),
+                                      // those of a layer are in parameter_dtype
   DType reduction_dtype = DType::fp32; // on the wire of the data-parallel reduction
   std::int64_t bucket_elements = 0;    // of a gradient bucket; 0: one bucket a chunk
   double gradient_clip = 1.0;          // global norm at which gradients are scaled down; 0: never

@@ -62,7 +62,8 @@ Plan random_plan(Random& random, Model const& model, int most_ranks) {
     plan.pp = one_of(random, {1, 2, 3, 4});
     plan.dp = one_of(random, {1, 2, 3, 4, 6, 8});
     plan.sequence_parallel = one_of(random, {0, 1}) == 1;
-    plan.zero_stage = one_of(random, {0, 1});
+    plan.zero_stage = one_of(random, {0, 1, 2, 3});
+    plan.zero_group = plan.dp % 2 == 0 && plan.zero_stage > 0 ? one_of(random, {0, 2}) : 0;
     plan.schedule = static_cast<Schedule>(one_of(random, {0, 1, 2}));
     plan.chunks = plan.schedule == Schedule::interleaved ? 2 : 1;
     plan.p2p = plan.schedule == Schedule::interleaved || one_of(random, {0, 1}) == 1 ? P2p::overlapped

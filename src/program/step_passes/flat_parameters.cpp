@@ -23,7 +23,6 @@ public:
         lay_out(chunk, range, sort, cut);
   }
 
-
   void allocate() {
     for (std::size_t k = 0; k < stage_.buckets.size(); ++k) {
       Bucket& bucket = stage_.buckets[k];
@@ -107,8 +106,8 @@ private:
     bucket.gradient_placement = flat(parameter.gradient_placement);
     bucket.parameters = add_buffer(
         stage_, {name + " parameters", Category::parameters, program_.plan.parameter_dtype, 0, true});
-    bucket.gradients = add_buffer(stage_,
-                                  {name + " gradients", Category::gradients, layer_gradient_dtype(program_.plan), 0, true});
+    bucket.gradients = add_buffer(
+        stage_, {name + " gradients", Category::gradients, layer_gradient_dtype(program_.plan), 0, true});
     stage_.buckets.push_back(bucket);
     open_ = k;
   }

@@ -121,7 +121,8 @@ private:
   void adam(std::size_t k, TensorId norm) {
     Bucket const& bucket = stage_.buckets[k];
     std::vector<TensorId> states;
-    Placement const placement = own_part(stage_, plan_, bucket, bucket.shard_gradients, bucket.gradient_placement).placement;
+    Placement const placement =
+        own_part(stage_, plan_, bucket, bucket.shard_gradients, bucket.gradient_placement).placement;
     for (char const* state : {"master weights", "first moments", "second moments"}) {
       BufferId const buffer = add_buffer(stage_, {fmt::format("bucket {} {}", k, state), Category::optimizer,
                                                   DType::fp32, bucket.shard_elements, true});

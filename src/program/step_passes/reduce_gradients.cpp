@@ -35,8 +35,8 @@ TensorId reduce_gradients(Plan const& plan, StageProgram& stage, std::size_t k, 
                                 flat_shard(stage, plan, wire, bucket.gradient_placement, bucket.sharded_over));
   if (plan.replicas() == 1 || !over_replicas)
     return shard;
-  return reduce(OpKind::all_reduce, fmt::format("sum bucket {} over replicas", k), Stream::replica, Axis::replica, shard,
-                own);
+  return reduce(OpKind::all_reduce, fmt::format("sum bucket {} over replicas", k), Stream::replica, Axis::replica,
+                shard, own);
 }
 
 std::vector<Slot> cut_slot(StageProgram& stage, Slot slot, std::function<bool(int layer)> const& cut) {

@@ -38,9 +38,9 @@ private:
       if (bucket.whole_parameters)
         continue;
       stage_.buffers[bucket.parameters.index()].persistent = false;
-      bucket.shard_parameters = add_buffer(stage_, {fmt::format("bucket {} parameters, own shard", k),
-                                                    Category::parameters, plan_.parameter_dtype, bucket.shard_elements,
-                                                    true});
+      bucket.shard_parameters = add_buffer(stage_,
+                                           {fmt::format("bucket {} parameters, own shard", k), Category::parameters,
+                                            plan_.parameter_dtype, bucket.shard_elements, true});
     }
   }
 

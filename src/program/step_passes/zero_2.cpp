@@ -56,8 +56,9 @@ private:
     for (std::size_t k = 0; k < stage_.buckets.size(); ++k) {
       Bucket& bucket = stage_.buckets[k];
       stage_.buffers[bucket.gradients.index()].persistent = false;
-      bucket.shard_gradients = add_buffer(stage_, {fmt::format("bucket {} accumulated gradients", k), Category::gradients,
-                                                   plan_.gradient_dtype, bucket.shard_elements, true});
+      bucket.shard_gradients = add_buffer(stage_,
+                                          {fmt::format("bucket {} accumulated gradients", k), Category::gradients,
+                                           plan_.gradient_dtype, bucket.shard_elements, true});
       result_.emplace_back(step_op(stage_, OpKind::zero_fill, "clear accumulated gradients", Stream::compute, {},
                                    {accumulated(bucket, !sums_replicas_at_end())}));
     }
@@ -87,8 +88,8 @@ private:
   void clear(std::size_t k) {
     Bucket const& bucket = stage_.buckets[k];
     TensorId const gradients = add_tensor(stage_, flat_tensor(stage_, bucket.gradients, bucket.gradient_placement));
-    result_.emplace_back(step_op(stage_, OpKind::zero_fill, fmt::format("clear bucket {} gradients", k), Stream::compute,
-                                 {}, {gradients}));
+    result_.emplace_back(step_op(stage_, OpKind::zero_fill, fmt::format("clear bucket {} gradients", k),
+                                 Stream::compute, {}, {gradients}));
   }
 
   void reduce() {
@@ -109,8 +110,8 @@ private:
   void accumulate() {
     for (Reduction const& reduction : reduced_) {
       TensorId const sum = accumulated(stage_.buckets[reduction.bucket], !sums_replicas_at_end());
-      Op op = step_op(stage_, OpKind::accumulate, fmt::format("accumulate bucket {}", reduction.bucket), Stream::compute,
-                      {reduction.sum, sum}, {sum});
+      Op op = step_op(stage_, OpKind::accumulate, fmt::format("accumulate bucket {}", reduction.bucket),
+                      Stream::compute, {reduction.sum, sum}, {sum});
       op.releases = {{BufferRef::Scope::stage, reduction.wire.value()}};
       result_.emplace_back(std::move(op));
     }

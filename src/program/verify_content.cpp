@@ -204,7 +204,8 @@ std::string shard_finding(Plan const& plan, Op const& op, Tensor const& tensor) 
 std::string slice_finding(Op const& op, Tensor const& tensor) {
   using Scope = BufferRef::Scope;
   Scope const scope = tensor.buffer.scope;
-  if (scope == Scope::parameter || scope == Scope::gradient || tensor.offset % tensor.elements() == 0)
+  if (scope == Scope::parameter || scope == Scope::gradient || tensor.offset == 0 ||
+      (tensor.elements() > 0 && tensor.offset % tensor.elements() == 0))
     return {};
   return fmt::format("{}: {} begins inside a slice of {} elements", op.name, tensor.name, tensor.elements());
 }

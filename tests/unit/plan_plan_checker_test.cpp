@@ -214,6 +214,44 @@ TEST_CASE("ZeRO stages 0 to 3, groups that divide dp") {
   CHECK(only([](Plan& plan) { plan.sharding.prefetch = -1; }).rule == "prefetch is not negative");
 }
 
+// 8 KV heads on tp 8 leave one on a rank: nothing to cut for all_to_all; on tp 2 there are 4. 8192 = 2 * 4096.
+TEST_CASE("context parallelism: chunks of equal length, fused attention, KV heads for all_to_all") {
+  CHECK(findings([](Plan& plan) { plan.cp = 4096; }).empty());
+  CHECK(only([](Plan& plan) { plan.cp = 3; }).text ==
+        "a sequence of 8192 tokens cannot be cut into 2 * cp 3 chunks of equal length; valid: 8190, 8196");
+  CHECK(findings([](Plan& plan) {
+          plan.cp = 2;
+          plan.attention = Attention::unfused;
+        })[0]
+            .rule == "context parallelism needs fused attention");
+  auto exchange = [](int tp, int cp) {
+    return findings([&](Plan& plan) {
+      plan.tp = tp;
+      plan.cp = cp;
+      plan.cp_type = ContextParallel::all_to_all;
+    });
+  };
+  CHECK(exchange(8, 2)[0].rule == "all_to_all: tp * cp divides kv_heads");
+  CHECK(exchange(8, 2)[0].nearest == std::vector<std::int64_t>{1});
+  CHECK(exchange(2, 4).empty());
+  CHECK(exchange(2, 8)[0].nearest == std::vector<std::int64_t>{1, 2, 4});
+}
+
+TEST_CASE("Domino: needs tp, whole rows, and a micro-batch that its slices divide") {
+  auto slices = [](auto change) {
+    return findings([&](Plan& plan) {
+      plan.micro_batch = 4;
+      plan.domino_slices = 2;
+      change(plan);
+    });
+  };
+  CHECK(slices([](Plan&) {}).empty());
+  CHECK(slices([](Plan& plan) { plan.tp = 1; })[0].rule == "Domino needs tp");
+  CHECK(slices([](Plan& plan) { plan.sequence_parallel = true; })[0].rule == "Domino without sequence parallelism");
+  CHECK(slices([](Plan& plan) { plan.cp = 2; })[0].rule == "Domino without context parallelism");
+  CHECK(slices([](Plan& plan) { plan.domino_slices = 3; })[0].nearest == std::vector<std::int64_t>{1, 2, 4});
+}
+
 TEST_CASE("dtypes are floats; buckets and clipping are not negative") {
   CHECK(only([](Plan& plan) { plan.parameter_dtype = DType::uint8; }).text ==
         "parameter_dtype uint8 cannot hold it; valid: bf16, fp16, fp32");

@@ -58,6 +58,9 @@ TEST_CASE("a plan written is the plan read") {
   plan.gradient_clip = 0.1;
   plan.attention = Attention::unfused;
   plan.p2p = P2p::overlapped;
+  plan.cp = 4;
+  plan.cp_type = ContextParallel::ring;
+  plan.domino_slices = 2;
   CHECK(read(plan_json(plan)) == plan);
   CHECK(plan_json(read(plan_json(plan))) == plan_json(plan));
 }

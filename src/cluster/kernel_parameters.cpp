@@ -143,7 +143,7 @@ ProductCorrection product_correction(Chip const& chip, KernelParameters const& p
   std::array<ProductGrowth, ProductCorrection::formats> growth;
   for (std::size_t i = 0; i < formats.size(); ++i) {
     double const peak = peak_rate(chip, formats[i]);
-    double const rate = peak * parameters.values[efficiency_of(formats[i])];
+    double const rate = peak * parameters.values[efficiency_of(formats[i])] * parameters.clock_under_load;
     growth[i] = {.fixed = parameters.values[kernel::fixed],
                  .memory_rate = chip.memory_bandwidth.value() * parameters.values[kernel::memory_rate],
                  .rate = rate,

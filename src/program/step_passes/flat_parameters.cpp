@@ -31,6 +31,10 @@ public:
       Buffer& parameters = stage_.buffers[bucket.parameters.index()];
       Buffer& gradients = stage_.buffers[bucket.gradients.index()];
       parameters.elements = gradients.elements = bucket.elements;
+      // All of it, until it is shared out.
+      bucket.shard_elements = bucket.elements;
+      bucket.shard_parameters = bucket.parameters;
+      bucket.shard_gradients = bucket.gradients;
     }
   }
 

@@ -33,8 +33,6 @@ private:
       Bucket& bucket = stage_.buckets[k];
       bucket.sharded_over = shard_axes(plan_);
       bucket.shard_elements = bucket.elements / group_size(plan_, bucket.sharded_over);
-      bucket.shard_gradients = bucket.gradients;
-      bucket.shard_parameters = bucket.parameters;
       if (bucket.whole_parameters)
         continue;
       stage_.buffers[bucket.parameters.index()].persistent = false;

@@ -78,7 +78,7 @@ private:
       if (!buffer.persistent)
         continue;
       next += aligned(size_of(buffer));
-      in_use_ += size_of(buffer);
+      in_use_ += buffer.tier == MemoryTier::device ? size_of(buffer) : 0;
     }
     storage_.peak = in_use_;
     std::int64_t const ids = aligned(ids_of_micro_batch() * program_.plan.micro_batches());

@@ -63,7 +63,7 @@ struct StageStorage {
   std::int64_t arena = 0;
   std::int64_t size = 0;
   std::int64_t peak =
-      0; // units that buffers (not the ids) use at most at once; what addresses leave free is not counted
+      0; // units that the device's buffers (not the ids) use at most at once; what addresses leave free is not counted
   StorageUnits units;
   std::vector<BoundOperand> initial; // what holds a value when a step begins
 };

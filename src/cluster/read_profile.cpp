@@ -176,9 +176,8 @@ HardwareProfile read_profile(std::string const& path) {
 }
 
 HardwareProfile read_profile(JsonReader const& reader) {
-  reader.expect_keys(
-      {"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels", "collectives",
-       "ops"});
+  reader.expect_keys({"name", "chip", "node", "fabric", "device_hour_price", "efficiency", "overheads", "kernels",
+                      "collectives", "ops"});
   HardwareProfile profile;
   std::vector<Source>& sources = profile.sources;
   profile.name = reader["name"].text();

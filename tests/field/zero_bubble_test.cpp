@@ -151,6 +151,6 @@ TEST_CASE("the zero-bubble paper's runs", "[slow]") {
                              run.predicted_memory, 100 * run.memory_error());
   }
   Order const order = order_of(runs, groups);
-  std::cout << "time " << errors(runs, &Run::time_error) << "; memory " << errors(runs, &Run::memory_error) << "; order "
-            << order.right << " of " << order.pairs << " pairs\n";
+  std::cout << "time " << errors(runs, &Run::time_error) << "; memory " << errors(runs, &Run::memory_error)
+            << "; order " << order.right << " of " << order.pairs << " pairs\n";
 }

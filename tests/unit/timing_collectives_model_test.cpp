@@ -46,8 +46,7 @@ GroupShape shape(int members, int nodes = 1) {
 
 CollectiveCurve curve(CollectiveOp op, GroupShape const& where, CollectiveValues const& values,
                       ScaleUp topology = ScaleUp::switched) {
-  CollectiveLibrary const library = topology == ScaleUp::full_mesh ? CollectiveLibrary::rccl
-                                                                           : CollectiveLibrary::nccl;
+  CollectiveLibrary const library = topology == ScaleUp::full_mesh ? CollectiveLibrary::rccl : CollectiveLibrary::nccl;
   return collective_curve(op, where, library, topology, values);
 }
 

@@ -89,12 +89,7 @@ std::optional<GemmShape> gemm_shape(CsvRow const& row) {
   if (op == "grouped_gemm_dgrad")
     std::swap(shape.n, shape.k);
   if (op == "grouped_gemm_wgrad") // into fp32 gradients; 256 x 7168 x 2048 of them in 3.0 ms are written only
-    shape = {.m = shape.n,
-             .n = shape.k,
-             .k = shape.m,
-             .groups = shape.groups,
-             .format = *format,
-             .output_bytes = 4};
+    shape = {.m = shape.n, .n = shape.k, .k = shape.m, .groups = shape.groups, .format = *format, .output_bytes = 4};
   return shape;
 }
 

@@ -95,6 +95,9 @@ std::string describe(Plan const& plan) {
   text += fmt::format(", zero {}", plan.zero_stage);
   if (plan.zero_group > 0)
     text += fmt::format(" in groups of {}", plan.zero_group);
+  if (plan.offload_optimizer)
+    text += plan.offload_ratio < 1 ? fmt::format(", {:.0f} % of the optimizer on the host", 100 * plan.offload_ratio)
+                                   : std::string(", optimizer on the host");
   text += fmt::format(", micro-batch {}", plan.micro_batch);
   if (plan.schedule != Schedule::one_f_one_b && plan.schedule != Schedule::interleaved)
     text += fmt::format(", {}", to_string(plan.schedule));

@@ -109,7 +109,7 @@ std::int64_t micro_batch_group(Plan const& plan) { return std::max(plan.pp, plan
 std::int64_t enough_micro_batches(Plan const& plan) {
   if (plan.schedule == Schedule::gpipe)
     return plan.micro_batches(); // all are in flight
-  std::int64_t const enough = splits_backward(plan.schedule) ? 3 * plan.pp
+  std::int64_t const enough = splits_backward(plan.schedule) ? std::int64_t{3} * plan.pp
                               : plan.chunks > 1              ? 2 * micro_batch_group(plan)
                                                              : plan.pp + 1;
   return std::min(plan.micro_batches(), enough);

@@ -35,7 +35,8 @@ struct ProductCorrection {
   static constexpr int first_octave_m = 0, octaves_m = 17;
   static constexpr int first_octave = 6, octaves = 12; // of n and k
   static constexpr std::size_t size = static_cast<std::size_t>(octaves_m) * octaves * octaves;
-  std::array<std::vector<float>, 2 * formats> tables; // of products, then of accumulated ones; empty: no correction
+  // Of products, then of accumulated ones; empty: no correction.
+  std::array<std::vector<float>, std::size_t{2} * formats> tables;
 };
 
 // The formula of products in short (timing/kernels/gemm.hpp), for the rule that a correction falls at most half as fast as

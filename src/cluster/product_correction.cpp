@@ -158,6 +158,11 @@ std::vector<float> table_of(std::span<ProductResidual const> rows, int format, b
   return {values.begin(), values.end()};
 }
 
+// In ProductCorrection::tables.
+std::size_t table_index(int format, bool accumulate) {
+  return static_cast<std::size_t>(format) + (accumulate ? std::size_t{Correction::formats} : 0);
+}
+
 } // namespace
 
 ProductCorrection product_correction(std::span<ProductResidual const> rows,
@@ -165,8 +170,8 @@ ProductCorrection product_correction(std::span<ProductResidual const> rows,
   ProductCorrection correction;
   for (int format = 0; format < Correction::formats; ++format)
     for (bool const accumulate : {false, true})
-      correction.tables[static_cast<std::size_t>(format + (accumulate ? Correction::formats : 0))] = table_of(
-          rows, format, accumulate, growth[static_cast<std::size_t>(format)]);
+      correction.tables[table_index(format, accumulate)] = table_of(rows, format, accumulate,
+                                                                    growth[static_cast<std::size_t>(format)]);
   return correction;
 }
 
@@ -175,8 +180,7 @@ double log_correction(ProductCorrection const& correction, NumberFormat format, 
   int const index = correction_table(format);
   if (index < 0)
     return 0;
-  std::vector<float> const& table =
-      correction.tables[static_cast<std::size_t>(index + (accumulate ? Correction::formats : 0))];
+  std::vector<float> const& table = correction.tables[table_index(index, accumulate)];
   if (table.empty())
     return 0;
   std::array<double, 3> const sizes{m, n, k};

@@ -128,10 +128,10 @@ Bytes wire_bytes(Op const& op, Operands const& operands, int members) {
   double const others = static_cast<double>(members - 1) / members;
   switch (op.kind) {
     case OpKind::all_reduce: return Bytes(2 * others * bytes(operands.reads[0]));
-    case OpKind::reduce_scatter: return Bytes(others * bytes(operands.reads[0]));
-    case OpKind::all_gather: return Bytes(others * bytes(operands.writes[0]));
+    case OpKind::reduce_scatter:
     case OpKind::all_to_all: return Bytes(others * bytes(operands.reads[0]));
-    case OpKind::ring_shift: return Bytes(bytes(operands.reads[0]));
+    case OpKind::all_gather: return Bytes(others * bytes(operands.writes[0]));
+    case OpKind::ring_shift:
     case OpKind::send: return Bytes(bytes(operands.reads[0]));
     case OpKind::receive: return Bytes(bytes(operands.writes[0]));
     default: return Bytes(0);

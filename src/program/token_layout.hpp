@@ -18,9 +18,9 @@ struct TokenPlace {
 inline TokenPlace token_place(std::int64_t row, std::int64_t length, int shards, int shard) {
   if (shards == 1)
     return {row / length, row % length};
-  std::int64_t const chunk = length / (2 * shards);
+  std::int64_t const chunk = length / (std::int64_t{2} * shards);
   std::int64_t const in_sequence = row % (2 * chunk);
-  std::int64_t const index = in_sequence < chunk ? shard : 2 * shards - 1 - shard;
+  std::int64_t const index = in_sequence < chunk ? shard : std::int64_t{2} * shards - 1 - shard;
   return {row / (2 * chunk), index * chunk + in_sequence % chunk};
 }
 

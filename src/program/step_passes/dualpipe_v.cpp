@@ -59,7 +59,7 @@ std::vector<Work> dualpipe_v(Plan const& plan, Stage stage) {
     order.weight_gradient();
     order.forward(1);
   });
-  times(m - 2 * plan.pp + in_front, [&](std::int64_t) {
+  times(m - std::int64_t{2} * plan.pp + in_front, [&](std::int64_t) {
     order.forward_and_backward(0);
     order.forward_and_backward(1);
   });

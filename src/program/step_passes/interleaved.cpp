@@ -28,7 +28,8 @@ std::vector<Work> interleaved(Plan const& plan, Stage stage) {
     return Work{SlotKind::backward, Chunk(plan.chunks - 1 - forward[k].chunk.value()), forward[k].micro_batch};
   };
   std::size_t const warm_up = std::min(
-      forward.size(), static_cast<std::size_t>(2 * (plan.pp - 1 - stage.value()) + (plan.chunks - 1) * group_size));
+      forward.size(),
+      static_cast<std::size_t>(std::int64_t{2} * (plan.pp - 1 - stage.value()) + (plan.chunks - 1) * group_size));
   std::vector<Work> order(forward.begin(), forward.begin() + static_cast<std::ptrdiff_t>(warm_up));
   for (std::size_t k = warm_up; k < forward.size(); ++k) {
     order.push_back(forward[k]);

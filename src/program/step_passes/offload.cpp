@@ -60,7 +60,7 @@ private:
   }
 
   // A place on the host for a tensor of the device.
-  Tensor on_host(Tensor tensor, std::string const& name, Category category) {
+  Tensor on_host(Tensor const& tensor, std::string const& name, Category category) {
     BufferId const buffer = add_buffer(
         stage_, {tensor.name + name, category, tensor.dtype, tensor.elements(), true, MemoryTier::host});
     return flat_tensor(stage_, buffer, tensor.placement);

@@ -104,8 +104,9 @@ Stage stage_of_part(Plan const& plan, int part);
 bool ends_share_stage(Plan const& plan); // embedding and head
 
 // Layers [first, last) of the model (0 embedding, 1..L blocks, L+1 head) that chunk c of stage s holds.
-// As the plan's layout says; without one, blocks are spread evenly; when they do not divide, embedding and head count as one layer each if that divides, and
-// else the first chunks after the embedding's take one more.
+// As the plan's layout says; without one, by the framework's rule (LayerPlacement). Even: when blocks do not divide,
+// embedding and head count as one layer each if that divides, and else the first chunks after the embedding's take one
+// more.
 struct LayerRange {
   int first = 0;
   int last = 0;

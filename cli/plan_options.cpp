@@ -5,6 +5,7 @@
 #include "plan/framework.hpp"
 #include "plan/plan_checker.hpp"
 #include "plan/read_plan.hpp"
+#include "plan/words.hpp"
 
 #include <charconv>
 
@@ -40,10 +41,7 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.pp = static_cast<int>(whole_number(parsed, "pp", 1, 1 << 20));
   plan.dp = static_cast<int>(whole_number(parsed, "dp", 1, 1 << 20));
   plan.cp = static_cast<int>(whole_number(parsed, "cp", 1, 1 << 20));
-  plan.cp_type = choice<ContextParallel, 3>(parsed, "cp-type",
-                                            {{{"all_gather", ContextParallel::all_gather},
-                                              {"all_to_all", ContextParallel::all_to_all},
-                                              {"ring", ContextParallel::ring}}});
+  plan.cp_type = choice(parsed, "cp-type", words<ContextParallel>);
   plan.domino_slices = static_cast<int>(whole_number(parsed, "domino-slices", 1, 1 << 20));
   plan.chunks = static_cast<int>(whole_number(parsed, "chunks", 1, 1 << 20));
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
@@ -58,11 +56,8 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   if (has_chunks(plan.schedule) || splits_backward(plan.schedule))
     plan.p2p = P2p::overlapped;
   plan.micro_batch_group = static_cast<int>(whole_number(parsed, "micro-batch-group", 0, 1 << 20));
-  plan.recompute = choice<Recompute, 3>(
-      parsed, "recompute",
-      {{{"none", Recompute::none}, {"selective", Recompute::selective}, {"full", Recompute::full}}});
-  plan.attention = choice<Attention, 2>(parsed, "attention",
-                                        {{{"fused", Attention::fused}, {"unfused", Attention::unfused}}});
+  plan.recompute = choice(parsed, "recompute", words<Recompute>);
+  plan.attention = choice(parsed, "attention", words<Attention>);
   plan.sequence_length = required_whole_number(parsed, "seq-len", 1, 1 << 24);
   plan.micro_batch = whole_number(parsed, "micro-batch", 1, 1 << 20);
   plan.global_batch = required_whole_number(parsed, "global-batch", 1, 1 << 24);
@@ -77,18 +72,7 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
 
 } // namespace
 
-Schedule schedule_of(cxxopts::ParseResult const& parsed) {
-  return choice<Schedule, schedule_count>(parsed, "schedule",
-                                          {{{"gpipe", Schedule::gpipe},
-                                            {"1f1b", Schedule::one_f_one_b},
-                                            {"interleaved", Schedule::interleaved},
-                                            {"zb-h1", Schedule::zb_h1},
-                                            {"zb-h2", Schedule::zb_h2},
-                                            {"zb-v", Schedule::zb_v},
-                                            {"v-half", Schedule::v_half},
-                                            {"v-min", Schedule::v_min},
-                                            {"dualpipe-v", Schedule::dualpipe_v}}});
-}
+Schedule schedule_of(cxxopts::ParseResult const& parsed) { return choice(parsed, "schedule", words<Schedule>); }
 
 void add_plan_options(cxxopts::Options& options) {
   auto text = [] { return cxxopts::value<std::string>(); };

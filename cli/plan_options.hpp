@@ -41,7 +41,7 @@ PlanCase plan_case_of(cxxopts::ParseResult const& parsed);
 
 template <class T, std::size_t N>
 T choice(cxxopts::ParseResult const& parsed, std::string const& name,
-         std::array<std::pair<char const*, T>, N> const& values) {
+         std::array<std::pair<std::string_view, T>, N> const& values) {
   auto const text = parsed[name].as<std::string>();
   std::string valid;
   for (auto const& [known, value] : values) {

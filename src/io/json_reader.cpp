@@ -133,13 +133,13 @@ void JsonReader::expect_format(std::string_view format) const {
     given.fail(fmt::format("must be \"{}\"", format));
 }
 
-void JsonReader::expect_keys(std::initializer_list<std::string_view> keys) const {
+void JsonReader::expect_keys(std::vector<std::string_view> const& keys) const {
   if (!is_object())
     fail("must be an object");
   for (auto const& [key, value] : value_->items()) {
     bool allowed = std::find(keys.begin(), keys.end(), key) != keys.end() || (path_.empty() && key == "format");
     if (!allowed)
-      child(value, key).fail(fmt::format("is an unknown key; {}", suggestion(key, {keys.begin(), keys.size()})));
+      child(value, key).fail(fmt::format("is an unknown key; {}", suggestion(key, keys)));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -29,7 +30,8 @@ public:
   void expect_format(std::string_view format) const;
 
   // Objects. expect_keys refuses all others ("format" is always allowed at the top).
-  void expect_keys(std::initializer_list<std::string_view> keys) const;
+  void expect_keys(std::initializer_list<std::string_view> keys) const { expect_keys(std::vector(keys)); }
+  void expect_keys(std::vector<std::string_view> const& keys) const;
   [[nodiscard]] JsonReader operator[](std::string_view key) const; // missing: an error
   [[nodiscard]] std::optional<JsonReader> find(std::string_view key) const;
   [[nodiscard]] bool is_object() const;
@@ -51,6 +53,20 @@ public:
   // A string out of a list.
   template <class T>
   [[nodiscard]] T choice(std::initializer_list<std::pair<std::string_view, T>> choices) const {
+    return choice_of<T>(choices);
+  }
+  template <class T, std::size_t n>
+  [[nodiscard]] T choice(std::array<std::pair<std::string_view, T>, n> const& choices) const {
+    return choice_of<T>(choices);
+  }
+
+  // Throws the InputError of this value; the rule says what it must be.
+  [[noreturn]] void fail(std::string_view rule) const;
+
+private:
+  struct Document;
+  template <class T, class Choices>
+  [[nodiscard]] T choice_of(Choices const& choices) const {
     std::vector<std::string_view> names;
     for (auto const& [name, value] : choices) {
       if (is_text(name))
@@ -60,11 +76,6 @@ public:
     fail_choice(names);
   }
 
-  // Throws the InputError of this value; the rule says what it must be.
-  [[noreturn]] void fail(std::string_view rule) const;
-
-private:
-  struct Document;
   JsonReader(std::shared_ptr<Document const> document, nlohmann::json const* value, std::string path);
   [[nodiscard]] JsonReader child(nlohmann::json const& value, std::string_view key) const;
   [[noreturn]] void fail_choice(std::vector<std::string_view> const& names) const;

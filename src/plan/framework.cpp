@@ -1,54 +1,43 @@
 #include "plan/framework.hpp"
 
-#include <functional>
-#include <map>
+#include "plan/field_reader.hpp"
+#include "plan/plan_fields.hpp"
 
 namespace foreplan {
 
 namespace {
 
-void read_dtype(JsonReader const& value, DType& field) {
-  field = value.choice<DType>({{"bf16", DType::bf16}, {"fp16", DType::fp16}, {"fp32", DType::fp32}});
+// The fields of a framework profile: those of Execution and Sharding, and its own.
+template <class F, class Visit>
+void each_framework_field(F& framework, Visit&& visit) {
+  each_execution_field(framework.execution, visit);
+  each_sharding_field(framework.sharding, visit);
+  visit("attention", framework.attention);
+  visit("p2p", framework.p2p);
+  visit("bucket_elements", framework.bucket_elements, 0, most_elements);
+  visit("vocabulary_multiple", framework.vocabulary_multiple, 1, 1 << 20);
+  visit("recompute_unused", framework.recompute_unused);
+  visit("dropout", framework.dropout);
+  visit("gradient_dtype", framework.gradient_dtype);
+  visit("gradient_dtype_fp16", framework.gradient_dtype_fp16);
+  visit("reduction_dtype", framework.reduction_dtype);
+  visit("reduction_dtype_fp16", framework.reduction_dtype_fp16);
 }
 
-// What reads the value of each key.
-std::map<std::string_view, std::function<void(JsonReader const&)>> fields_of(Framework& f) {
-  Execution& e = f.execution;
-  auto flag = [](bool& field) { return [&field](JsonReader const& value) { field = value.boolean(); }; };
-  auto dtype = [](DType& field) { return [&field](JsonReader const& value) { read_dtype(value, field); }; };
-  return {
-      {"issue", [&](JsonReader const& value) { e.issue = value.quantity<Seconds>(); }},
-      {"attention",
-       [&](JsonReader const& value) {
-         f.attention = value.choice<Attention>({{"fused", Attention::fused}, {"unfused", Attention::unfused}});
-       }},
-      {"p2p",
-       [&](JsonReader const& value) {
-         f.p2p = value.choice<P2p>({{"synchronous", P2p::synchronous}, {"overlapped", P2p::overlapped}});
-       }},
-      {"layer_placement",
-       [&](JsonReader const& value) {
-         e.layer_placement = value.choice<LayerPlacement>(
-             {{"even", LayerPlacement::even}, {"cost_share", LayerPlacement::cost_share}});
-       }},
-      {"bucket_elements",
-       [&](JsonReader const& value) { f.bucket_elements = value.integer(0, std::int64_t{1} << 50); }},
-      {"vocabulary_multiple", [&](JsonReader const& value) { f.vocabulary_multiple = value.integer(1, 1 << 20); }},
-      {"recompute_unused", flag(f.recompute_unused)},
-      {"dropout", flag(f.dropout)},
-      {"eager_activations", flag(e.eager_activations)},
-      {"eager_layout", flag(e.eager_layout)},
-      {"eager_loss", flag(e.eager_loss)},
-      {"broadcast_parameters", flag(e.broadcast_parameters)},
-      {"portable_attention", flag(e.portable_attention)},
-      {"fused_accumulation", flag(e.fused_accumulation)},
-      {"async_tensor_parallel", flag(e.async_tensor_parallel)},
-      {"gradient_dtype", dtype(f.gradient_dtype)},
-      {"gradient_dtype_fp16", dtype(f.gradient_dtype_fp16)},
-      {"reduction_dtype", dtype(f.reduction_dtype)},
-      {"reduction_dtype_fp16", dtype(f.reduction_dtype_fp16)},
-  };
-}
+// Reads {"value": ..., "source": "..."} of the keys that are there.
+struct SourcedReader {
+  JsonReader const& reader;
+  std::vector<FrameworkSource>& sources;
+  template <class T, class... Bounds>
+  void operator()(std::string_view key, T& field, Bounds... bounds) const {
+    auto const entry = reader.find(key);
+    if (!entry)
+      return;
+    entry->expect_keys({"value", "source"});
+    FieldReader{*entry}("value", field, bounds...);
+    sources.push_back({std::string(key), (*entry)["value"].as_it_stands(), (*entry)["source"].text()});
+  }
+};
 
 } // namespace
 
@@ -57,36 +46,12 @@ Framework read_framework(std::string const& path) {
 }
 
 Framework read_framework(JsonReader const& reader) {
-  reader.expect_keys({"name",
-                      "issue",
-                      "attention",
-                      "p2p",
-                      "layer_placement",
-                      "bucket_elements",
-                      "recompute_unused",
-                      "vocabulary_multiple",
-                      "dropout",
-                      "eager_activations",
-                      "eager_layout",
-                      "eager_loss",
-                      "broadcast_parameters",
-                      "portable_attention",
-                      "fused_accumulation",
-                      "async_tensor_parallel",
-                      "gradient_dtype",
-                      "gradient_dtype_fp16",
-                      "reduction_dtype",
-                      "reduction_dtype_fp16"});
   Framework framework;
+  std::vector<std::string_view> keys{"name"};
+  each_framework_field(framework, KeyLister{keys});
+  reader.expect_keys(keys);
   framework.name = reader["name"].text();
-  for (auto const& [key, read] : fields_of(framework)) {
-    auto const entry = reader.find(key);
-    if (!entry)
-      continue;
-    entry->expect_keys({"value", "source"});
-    read((*entry)["value"]);
-    framework.sources.push_back({std::string(key), (*entry)["value"].as_it_stands(), (*entry)["source"].text()});
-  }
+  each_framework_field(framework, SourcedReader{reader, framework.sources});
   return framework;
 }
 
@@ -103,6 +68,7 @@ Plan as_run_by(Framework const& framework, Plan plan) {
   plan.bucket_elements = framework.bucket_elements;
   plan.gradient_dtype = fp16 ? framework.gradient_dtype_fp16 : framework.gradient_dtype;
   plan.reduction_dtype = fp16 ? framework.reduction_dtype_fp16 : framework.reduction_dtype;
+  plan.sharding = framework.sharding;
   plan.execution = framework.execution;
   return plan;
 }

@@ -28,6 +28,7 @@ struct Framework {
   DType reduction_dtype_fp16 = DType::fp32;
   bool dropout = false;                 // of models with plain MLPs (GPT): the trainer's default
   std::int64_t vocabulary_multiple = 1; // the vocabulary is padded to a multiple of this times tp
+  Sharding sharding;
   Execution execution;
   std::vector<FrameworkSource> sources;
 };

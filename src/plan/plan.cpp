@@ -1,5 +1,7 @@
 #include "plan/plan.hpp"
 
+#include "plan/words.hpp"
+
 #include <fmt/format.h>
 
 namespace foreplan {
@@ -15,71 +17,28 @@ std::int64_t size_of(DType dtype) {
   return 0;
 }
 
-std::string_view to_string(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::gpipe: return "gpipe";
-    case Schedule::one_f_one_b: return "1f1b";
-    case Schedule::interleaved: return "interleaved";
-    case Schedule::zb_h1: return "zb-h1";
-    case Schedule::zb_h2: return "zb-h2";
-    case Schedule::zb_v: return "zb-v";
-    case Schedule::v_half: return "v-half";
-    case Schedule::v_min: return "v-min";
-    case Schedule::dualpipe_v: return "dualpipe-v";
-  }
-  return "?";
-}
-
 bool splits_backward(Schedule schedule) { return schedule >= Schedule::zb_h1; }
 
 bool is_v_shaped(Schedule schedule) { return schedule >= Schedule::zb_v; }
 
 bool has_chunks(Schedule schedule) { return schedule == Schedule::interleaved || is_v_shaped(schedule); }
 
-std::string_view to_string(Recompute recompute) {
-  switch (recompute) {
-    case Recompute::none: return "none";
-    case Recompute::selective: return "selective";
-    case Recompute::full: return "full";
-  }
-  return "?";
-}
+std::string_view to_string(MemoryTier tier) { return word_of(tier); }
+std::string_view to_string(Domino form) { return word_of(form); }
+std::string_view to_string(Schedule schedule) { return word_of(schedule); }
+std::string_view to_string(Recompute recompute) { return word_of(recompute); }
+std::string_view to_string(Attention attention) { return word_of(attention); }
+std::string_view to_string(P2p p2p) { return word_of(p2p); }
+std::string_view to_string(LayerPlacement placement) { return word_of(placement); }
+std::string_view to_string(Reshard reshard) { return word_of(reshard); }
+std::string_view to_string(ContextParallel type) { return word_of(type); }
 
 std::string_view to_string(DType dtype) {
   switch (dtype) {
-    case DType::bf16: return "bf16";
-    case DType::fp16: return "fp16";
-    case DType::fp32: return "fp32";
     case DType::int32: return "int32";
     case DType::uint8: return "uint8";
+    default: return word_of(dtype);
   }
-  return "?";
-}
-
-std::string_view to_string(Attention attention) { return attention == Attention::fused ? "fused" : "unfused"; }
-
-std::string_view to_string(P2p p2p) { return p2p == P2p::synchronous ? "synchronous" : "overlapped"; }
-
-std::string_view to_string(LayerPlacement placement) {
-  return placement == LayerPlacement::even ? "even" : "cost_share";
-}
-
-std::string_view to_string(Reshard reshard) {
-  switch (reshard) {
-    case Reshard::after_use: return "after_use";
-    case Reshard::after_backward: return "after_backward";
-    case Reshard::after_step: return "after_step";
-  }
-  return "?";
-}
-
-std::string_view to_string(ContextParallel type) {
-  switch (type) {
-    case ContextParallel::all_gather: return "all_gather";
-    case ContextParallel::all_to_all: return "all_to_all";
-    case ContextParallel::ring: return "ring";
-  }
-  return "?";
 }
 
 std::string describe(Plan const& plan) {
@@ -95,8 +54,8 @@ std::string describe(Plan const& plan) {
   text += fmt::format(", zero {}", plan.zero_stage);
   if (plan.zero_group > 0)
     text += fmt::format(" in groups of {}", plan.zero_group);
-  if (plan.offload_optimizer)
-    text += plan.offload_ratio < 1 ? fmt::format(", {:.0f} % of the optimizer on the host", 100 * plan.offload_ratio)
+  if (plan.offload.optimizer != MemoryTier::device)
+    text += plan.offload.ratio < 1 ? fmt::format(", {:.0f} % of the optimizer on the host", 100 * plan.offload.ratio)
                                    : std::string(", optimizer on the host");
   text += fmt::format(", micro-batch {}", plan.micro_batch);
   if (plan.schedule != Schedule::one_f_one_b && plan.schedule != Schedule::interleaved)

@@ -12,6 +12,10 @@
 
 namespace foreplan {
 
+// Which memory of a rank: its accelerator's, its share of the node's, or of the node's disks.
+enum class MemoryTier : std::uint8_t { device, host, disk };
+inline constexpr int memory_tier_count = 3;
+
 enum class Schedule {
   gpipe,
   one_f_one_b,
@@ -83,7 +87,32 @@ struct Sharding {
   std::int64_t reuse_distance = 0;        // kept if fewer are used until the next use (stage3_max_reuse_distance)
   std::int64_t max_live = 0;              // no more are gathered ahead (stage3_max_live_parameters); 0: no limit
   std::int64_t persistence_threshold = 0; // parameters of no more are not cut (stage3_param_persistence_threshold)
+  // ZeRO++ (arXiv 2306.10209). Bits on the wire, 8 or 4; 0: not quantized.
+  int inner_group = 0; // data-parallel ranks near each other (a node): hpZ's shards, qgZ's first hop; 0: no such groups
+  bool secondary_shard = false; // hpZ: the backward gathers within the inner group, from shards kept by the forward
+  int weight_bits = 0;          // qwZ: of gathered parameters
+  int gradient_bits = 0;        // qgZ: of reduced gradients, in two hops of all-to-all
   friend bool operator==(Sharding const&, Sharding const&) = default;
+};
+
+// What lives outside the device (ZeRO-Offload, arXiv 2101.06840; ZeRO-Infinity, arXiv 2104.07857).
+struct Offload {
+  MemoryTier optimizer = MemoryTier::device; // its states; unless on the device, the host's processors update them
+  double ratio = 1;                          // the part of every bucket that is (Twin-Flow); the device keeps the rest
+  std::int64_t tile = 0;       // elements that the host updates before they are copied up; 0: a bucket at once
+  bool delayed_update = false; // the update runs under the next step (one-step delayed parameter update)
+  MemoryTier parameters = MemoryTier::device; // ZeRO-3: the ranks' shards, between uses
+  int prefetch = 1;                           // layers ahead whose shards come from the host or the disk
+  std::int64_t sub_group = 0; // elements of the optimizer's states that are read from disk at once; 0: a bucket
+  bool checkpoints = false;   // the inputs of recomputed layers, kept on the host from forward to backward
+  friend bool operator==(Offload const&, Offload const&) = default;
+};
+
+// How Domino's slices take turns (arXiv 2409.15241; released code: deepspeed/runtime/domino/transformer.py).
+enum class Domino {
+  paper,       // a slice's communication hides under whatever the other slices compute
+  inter_layer, // the released default: a layer's last reduction is waited for within the next layer
+  intra_layer  // the released option: every layer waits for its own
 };
 
 struct Plan {
@@ -95,12 +124,10 @@ struct Plan {
   int micro_batch_group = 0; // interleaved: micro-batches that run one chunk in a row; 0: pp
   std::vector<int> layout{}; // blocks of each of the pp * chunks parts, in the model's order; empty: spread evenly
   bool sequence_parallel = false;
-  int zero_stage = 0;             // 0 to 3
-  bool offload_optimizer = false; // its states in the host's memory, updated by the host's processors (ZeRO-Offload)
-  double offload_ratio = 1;       // the part of every bucket that is (Twin-Flow); the device keeps the rest
-  std::int64_t offload_tile = 0;  // elements that the host updates before they are copied up; 0: a bucket at once
+  int zero_stage = 0; // 0 to 3
   int zero_group = 0; // data-parallel ranks that share out the model states, the others hold copies (HSDP); 0: all
   Sharding sharding;
+  Offload offload;
   Schedule schedule = Schedule::one_f_one_b;
   Recompute recompute = Recompute::none;
   int recompute_layers = -1;     // the first n blocks of every chunk are recomputed; -1: all
@@ -121,10 +148,18 @@ struct Plan {
   P2p p2p = P2p::synchronous;
   Execution execution;
   ContextParallel cp_type = ContextParallel::all_gather;
-  int domino_slices = 1; // q: row slices of a micro-batch, whose tensor-parallel communication hides under each other
+  int domino_slices = 1;  // q: row slices of a micro-batch, whose tensor-parallel communication hides under each other
+  int domino_columns = 1; // column slices of a block's second weights, reduced one under the product of the next
+  Domino domino = Domino::paper;
+  bool tp_overlap = false; // products in chunks that overlap their gather or reduction over tp (user buffers, async TP)
+  int tp_bits = 0;         // on the wire of reductions over tp, 8 or 4; 0: not quantized
 
   [[nodiscard]] int world_size() const { return tp * cp * pp * dp; }
-  [[nodiscard]] int replicas() const { return zero_group > 0 ? dp / zero_group : 1; }
+  // Degree of the outer axis of the data-parallel ranks: copies (HSDP), or nodes (ZeRO++).
+  [[nodiscard]] int replicas() const {
+    int const inner = zero_group > 0 ? zero_group : sharding.inner_group;
+    return inner > 0 ? dp / inner : 1;
+  }
   [[nodiscard]] std::int64_t micro_batches() const { return global_batch / (micro_batch * dp); } // m, of one rank
   [[nodiscard]] std::int64_t tokens() const {
     return sequence_length / cp * micro_batch;
@@ -134,6 +169,8 @@ struct Plan {
 
 std::int64_t size_of(DType dtype); // bytes of one element
 
+std::string_view to_string(MemoryTier tier);
+std::string_view to_string(Domino form);
 std::string_view to_string(Schedule schedule);
 bool splits_backward(Schedule schedule);
 bool is_v_shaped(Schedule schedule);

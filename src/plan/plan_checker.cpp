@@ -447,18 +447,40 @@ void check_states(Plan const& plan, Findings& findings) {
   is_float("parameter_dtype", plan.parameter_dtype);
   is_float("gradient_dtype", plan.gradient_dtype);
   is_float("reduction_dtype", plan.reduction_dtype);
-  if (plan.offload_optimizer && !(plan.offload_ratio > 0 && plan.offload_ratio <= 1))
+  if (plan.offload.optimizer != MemoryTier::device && !(plan.offload.ratio > 0 && plan.offload.ratio <= 1))
     find(findings, "offload_ratio is above 0, at most 1",
-         fmt::format("offload_ratio {}: the part of the optimizer's states that the host keeps", plan.offload_ratio));
-  if (plan.offload_tile < 0)
+         fmt::format("offload_ratio {}: the part of the optimizer's states that the host keeps", plan.offload.ratio));
+  if (plan.offload.tile < 0)
     find(findings, "offload_tile is not negative",
-         fmt::format("tiles of {} elements; 0 means a bucket at once", plan.offload_tile), {0});
+         fmt::format("tiles of {} elements; 0 means a bucket at once", plan.offload.tile), {0});
   if (plan.bucket_elements < 0)
     find(findings, "bucket_elements is not negative",
          fmt::format("buckets of {} elements; 0 means one bucket a chunk", plan.bucket_elements), {0});
   if (!(plan.gradient_clip >= 0)) // NaN too
     find(findings, "gradient_clip is not negative",
          fmt::format("a gradient norm cannot be clipped to {}; 0 means never", plan.gradient_clip), {0});
+}
+
+// Fields that a plan has and no pass serves yet.
+void check_not_yet_there(Plan const& plan, Findings& findings) {
+  auto absent = [&](std::string_view field, bool is_set) {
+    if (is_set)
+      find(findings, fmt::format("{} is not there yet", field),
+           fmt::format("{}: no pass serves it yet; leave it out", field), {0});
+  };
+  absent("inner_group", plan.sharding.inner_group > 0);
+  absent("secondary_shard", plan.sharding.secondary_shard);
+  absent("weight_bits", plan.sharding.weight_bits > 0);
+  absent("gradient_bits", plan.sharding.gradient_bits > 0);
+  absent("tp_bits", plan.tp_bits > 0);
+  absent("offload_optimizer disk", plan.offload.optimizer == MemoryTier::disk);
+  absent("delayed_update", plan.offload.delayed_update);
+  absent("offload_parameters", plan.offload.parameters != MemoryTier::device);
+  absent("sub_group", plan.offload.sub_group > 0);
+  absent("offload_checkpoints", plan.offload.checkpoints);
+  absent("domino_columns", plan.domino_columns > 1);
+  absent("domino", plan.domino != Domino::paper);
+  absent("tp_overlap", plan.tp_overlap);
 }
 
 } // namespace
@@ -483,6 +505,7 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   if (static_cast<std::int64_t>(plan.pp) * plan.chunks <= model.layers + 2)
     check_recompute(model, plan, findings);
   check_states(plan, findings);
+  check_not_yet_there(plan, findings);
   return findings;
 }
 

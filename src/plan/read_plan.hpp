@@ -12,7 +12,7 @@ namespace foreplan {
 Plan read_plan(std::string const& path);
 Plan read_plan(JsonReader const& reader);
 
-// The plan with all its fields, as read_plan() reads it.
+// The plan as read_plan() reads it: the fields that say most, and all others that differ from the default.
 std::string plan_json(Plan const& plan);
 
 } // namespace foreplan

@@ -55,15 +55,6 @@ std::string_view to_string(Category category) {
   return "?";
 }
 
-std::string_view to_string(MemoryTier tier) {
-  switch (tier) {
-    case MemoryTier::device: return "device";
-    case MemoryTier::host: return "host";
-    case MemoryTier::disk: return "disk";
-  }
-  return "?";
-}
-
 std::string_view to_string(Stream stream) {
   switch (stream) {
     case Stream::compute: return "compute";

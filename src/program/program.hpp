@@ -52,11 +52,6 @@ enum class Category : std::uint8_t { parameters, gradients, optimizer, activatio
 inline constexpr int category_count = 7;
 std::string_view to_string(Category category);
 
-// Which memory of a rank: its accelerator's, its share of the node's, or of the node's disks.
-enum class MemoryTier : std::uint8_t { device, host, disk };
-inline constexpr int memory_tier_count = 3;
-std::string_view to_string(MemoryTier tier);
-
 // Storage. Persistent buffers live for the whole run; the others from the issue of a first writer to the op that releases
 // them: once per (layer, micro-batch) those of layer programs, any number of times in a step those of stages (a gathered
 // weight lives once per gather).

@@ -84,7 +84,7 @@ std::string breakdown_table(Report const& report) {
     row("exposed cp communication", b.exposed_cp, "+ " + to_string(b.hidden_cp));
   row("exposed dp communication", b.exposed_dp, "+ " + to_string(b.hidden_dp));
   row("exposed pp transfers", b.exposed_pp, "+ " + to_string(b.hidden_pp));
-  if (report.plan.offload_optimizer)
+  if (report.plan.offload.optimizer != MemoryTier::device)
     row("exposed offload (host and copies)", b.exposed_offload, "+ " + to_string(b.hidden_offload));
   row("host-bound", b.host);
   row("bubble (waiting for other ranks)", b.bubble);

@@ -2,18 +2,20 @@
 """Predicted against measured over plans that no calibration has seen.
 
 Usage: validate_plans.py --profile-1 FILE --profile-2 FILE [--repeats 5] [--only TEXT] [--foreplan BINARY] [--json OUT]
-                         [--median 0.12] [--worst 0.35]
+                         [--median 0.12] [--worst 0.35] [--draw COUNT --seed N]
 
 The profiles are written by `foreplan calibrate --this-machine`: --profile-1 with one rank that has all cores
 (--ranks 1), --profile-2 with two ranks (--ranks 2). Either may be left out; its plans are then skipped. Prints a table;
 the exit code is 1 when the median or the worst error is beyond the bound, a peak of memory differs by more than 1 %, or
-two plans of like work that measure more than 15 % apart are predicted in the wrong order.
+two plans of like work that measure more than 15 % apart are predicted in the wrong order. --draw takes that many random
+models and plans instead of the list: what nobody has looked at.
 """
 
 import argparse
 import itertools
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
@@ -75,6 +77,48 @@ ONE_RANK = [
 ]
 
 
+DRAWN_WORK = 6e11  # FLOPs of a drawn step at most: about two seconds on two cores
+
+
+def draw_strategy(pick):
+    """A strategy of two ranks, with what is legal beside it."""
+    kind = pick.choice(["tp", "dp", "pp"])
+    if kind == "tp":
+        return dict(tp=2, sequence_parallel=pick.random() < 0.5)
+    if kind == "dp":
+        return dict(dp=2, zero_stage=pick.choice([0, 1, 1, 2, 3]))
+    schedule = pick.choice(["1f1b", "gpipe", "interleaved"])
+    chunks = dict(chunks=2, p2p="overlapped") if schedule == "interleaved" else {}
+    return dict(pp=2, schedule=schedule, **chunks)
+
+
+def draw(pick, ranks):
+    """A random model and plan of one or two ranks, within DRAWN_WORK."""
+    while True:
+        hidden = 64 * pick.randint(5, 16)
+        make = pick.choice([gpt, llama])
+        model = make(hidden, pick.choice([2, 3, 4, 6, 8]), vocabulary=1024 * pick.randint(4, 20))
+        s, b = 128 * pick.randint(2, 16), pick.choice([1, 1, 2, 3, 4])
+        strategy = draw_strategy(pick) if ranks == 2 else {}
+        batch = b * strategy.get("dp", 1) * pick.choice([1, 2, 4])
+        if strategy.get("schedule") == "interleaved":
+            batch = b * 2 * pick.choice([1, 2])
+        other = pick.choice([{}, {}, dict(recompute="full"), dict(recompute="selective", attention="unfused")])
+        if pick.random() < 0.15:
+            other = dict(other, parameter_dtype="fp32")
+        parameters = model["layers"] * 12 * hidden * hidden + hidden * model["vocabulary"]
+        tp, pieces = strategy.get("tp", 1), strategy.get("pp", 1) * strategy.get("chunks", 1)
+        legal = (model["heads"] % tp == 0 and model["kv_heads"] % tp == 0 and model["layers"] % pieces == 0 and
+                 model["ffn"] % tp == 0 and 4 * model["heads"] * s * s * b < 4e8)
+        if legal and 2e10 < 6 * parameters * s * batch < DRAWN_WORK:
+            return model, plan(s, b, batch, **strategy, **other), False
+
+
+def drawn_cases(count, seed):
+    pick = random.Random(seed)
+    return [draw(pick, 2) for _ in range(count - count // 3)], [draw(pick, 1) for _ in range(count // 3)]
+
+
 def validate(options, profile, model, plan_, folder):
     paths = {}
     for name, content in (("model", model), ("plan", plan_)):
@@ -115,12 +159,15 @@ def main():
     parser.add_argument("--median", type=float, default=0.12)
     parser.add_argument("--worst", type=float, default=0.35)
     parser.add_argument("--json", help="also write the rows")
+    parser.add_argument("--draw", type=int, default=0, help="this many random plans instead of the list")
+    parser.add_argument("--seed", type=int, default=1, help="of --draw")
     options = parser.parse_args()
 
+    two_ranks, one_rank = drawn_cases(options.draw, options.seed) if options.draw else (TWO_RANKS, ONE_RANK)
     rows, memory = [], 0
     print(f"{'model':16} {'plan':86} {'predicted':>10} {'measured':>10} {'spread':>7} {'error':>8}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        for profile, cases in ((options.profile_2, TWO_RANKS), (options.profile_1, ONE_RANK)):
+        for profile, cases in ((options.profile_2, two_ranks), (options.profile_1, one_rank)):
             for model, plan_, small in cases if profile else []:
                 text = f"{model['name']:16} {describe(plan_):86}"
                 if options.only not in text or (options.small and not small):

@@ -96,9 +96,9 @@ void draw_rest(std::mt19937& random, EquivalenceCase& test) {
   plan.reduction_dtype = pick(random, std::vector{DType::fp32, DType::bf16});
   plan.attention = pick(random, std::vector{Attention::fused, Attention::unfused});
   plan.p2p = pick(random, std::vector{P2p::synchronous, P2p::overlapped});
-  plan.offload_optimizer = random() % 4 == 0;
-  plan.offload_ratio = pick(random, std::vector{1.0, 0.4});
-  plan.offload_tile = pick<std::int64_t>(random, {0, 200});
+  plan.offload.optimizer = random() % 4 == 0 ? MemoryTier::host : MemoryTier::device;
+  plan.offload.ratio = pick(random, std::vector{1.0, 0.4});
+  plan.offload.tile = pick<std::int64_t>(random, {0, 200});
   model.tied_embeddings = random() % 2 == 0;
   model.dropout = random() % 2 == 0;
   // A block a chunk; one more, so that they do not divide; or two fewer: the chunks at the ends have none.
@@ -130,9 +130,9 @@ std::vector<std::string> settings_of(EquivalenceCase const& test) {
           plan.reduction_dtype == DType::fp32 ? "fp32 reduction" : "bf16 reduction",
           plan.attention == Attention::fused ? "fused" : "unfused",
           plan.p2p == P2p::synchronous ? "synchronous p2p" : "overlapped p2p",
-          !plan.offload_optimizer ? "states on the device"
-                                  : "states on the host " + std::to_string(plan.offload_ratio) + ", tiles of " +
-                                        std::to_string(plan.offload_tile),
+          plan.offload.optimizer == MemoryTier::device ? "states on the device"
+                                                       : "states on the host " + std::to_string(plan.offload.ratio) +
+                                                             ", tiles of " + std::to_string(plan.offload.tile),
           model.tied_embeddings ? "tied" : "untied",
           model.dropout ? "dropout" : "no dropout"};
 }

@@ -168,7 +168,7 @@ TEST_CASE("every op kind computes on the CPU what it does in the interpreter", "
       plan.recompute = Recompute::full;
       plan.sequence_parallel = true;
       plan.execution.fused_accumulation = false;
-      plan.offload_optimizer = true;
+      plan.offload.optimizer = MemoryTier::host;
       if (dtype == DType::bf16)
         plan.gradient_dtype = DType::bf16;
       check_plan(odd_gpt(), plan, threads, seen);

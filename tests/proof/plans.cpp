@@ -94,15 +94,15 @@ std::vector<ProofCase> proof_cases() {
        with(base(1, 1, 2),
             [](Plan& plan) {
               plan.zero_stage = 1;
-              plan.offload_optimizer = true;
-              plan.offload_tile = 400;
+              plan.offload.optimizer = MemoryTier::host;
+              plan.offload.tile = 400;
             })},
       {"gpt, tp 2 sp, 0.4 of the optimizer on the host", small_gpt(2),
        with(base(2, 1, 1),
             [&](Plan& plan) {
               sequence_parallel(plan);
-              plan.offload_optimizer = true;
-              plan.offload_ratio = 0.4;
+              plan.offload.optimizer = MemoryTier::host;
+              plan.offload.ratio = 0.4;
             })},
       {"llama, dp 2 zero 2, bf16 reduction", small_llama(2),
        with(base(1, 1, 2),

@@ -28,7 +28,7 @@ bool has_slices(Plan const& plan) {
 
 // Nor do an accumulation of a micro-batch's gradients and the compute op in front of it, or tiles of an offloaded update.
 bool has_independent_work(Plan const& plan) {
-  return has_slices(plan) || reduces_every_micro_batch(plan) || plan.offload_optimizer;
+  return has_slices(plan) || reduces_every_micro_batch(plan) || plan.offload.optimizer != MemoryTier::device;
 }
 
 // Order that comes with issue: in a stream, and of a transfer behind what the compute stream held when it was issued (as NCCL

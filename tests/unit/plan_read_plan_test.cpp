@@ -43,7 +43,25 @@ TEST_CASE("a plan written is the plan read") {
                    .prefetch_elements = 50'000'000,
                    .reuse_distance = 1'000'000'000,
                    .max_live = 1'000'000'000,
-                   .persistence_threshold = 100'000};
+                   .persistence_threshold = 100'000,
+                   .inner_group = 2,
+                   .secondary_shard = true,
+                   .weight_bits = 8,
+                   .gradient_bits = 4};
+  plan.offload = {.optimizer = MemoryTier::host,
+                  .ratio = 0.5,
+                  .tile = 1'000'000,
+                  .delayed_update = true,
+                  .parameters = MemoryTier::disk,
+                  .prefetch = 2,
+                  .sub_group = 1'000'000'000,
+                  .checkpoints = true};
+  plan.layout = {3, 4, 4, 3};
+  plan.micro_batch_group = 8;
+  plan.domino_columns = 2;
+  plan.domino = Domino::intra_layer;
+  plan.tp_overlap = true;
+  plan.tp_bits = 8;
   plan.schedule = Schedule::interleaved;
   plan.recompute = Recompute::selective;
   plan.recompute_layers = 2;

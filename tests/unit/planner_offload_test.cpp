@@ -20,7 +20,7 @@ Plan offloaded() {
   Plan plan;
   plan.dp = 8;
   plan.zero_stage = 1;
-  plan.offload_optimizer = true;
+  plan.offload.optimizer = MemoryTier::host;
   plan.recompute = Recompute::full;
   plan.sequence_length = 4096;
   plan.global_batch = 16;
@@ -45,7 +45,7 @@ TEST_CASE("an offloaded optimizer takes 18 bytes of a parameter from the host, n
 // A quarter on the host: a quarter of the bytes there, three quarters of 12 on the device (Twin-Flow).
 TEST_CASE("a part of the optimizer may stay", "[offload]") {
   Plan plan = offloaded();
-  plan.offload_ratio = 0.25;
+  plan.offload.ratio = 0.25;
   Program const program = compile(llama(), plan);
   StageMemory const memory = memory_of(program, program.stages[0]);
   CHECK(static_cast<double>(memory.elsewhere[static_cast<std::size_t>(MemoryTier::host)]) ==

@@ -14,9 +14,9 @@ namespace foreplan {
 
 namespace {
 
-class Offload {
+class HostOptimizer {
 public:
-  Offload(Program const& program, StageProgram& stage) : plan_(program.plan), stage_(stage) {}
+  HostOptimizer(Program const& program, StageProgram& stage) : plan_(program.plan), stage_(stage) {}
 
   void run() {
     std::vector<Element> const elements = std::move(stage_.elements);
@@ -89,9 +89,9 @@ private:
 
   // A whole number of tiles, so that the device's part begins at one's border.
   std::int64_t host_elements(std::int64_t elements) const {
-    if (plan_.offload_ratio >= 1)
+    if (plan_.offload.ratio >= 1)
       return elements;
-    return static_cast<std::int64_t>(std::llround(plan_.offload_ratio * static_cast<double>(elements)));
+    return static_cast<std::int64_t>(std::llround(plan_.offload.ratio * static_cast<double>(elements)));
   }
 
   // The host's part of an optimizer state; what is left, if anything, stays in its buffer on the device.
@@ -158,7 +158,7 @@ private:
       return;
     }
     TensorId const norm = norm_on_host(adam.reads[1]);
-    std::int64_t const tile = plan_.offload_tile > 0 ? plan_.offload_tile : found->elements;
+    std::int64_t const tile = plan_.offload.tile > 0 ? plan_.offload.tile : found->elements;
     for (std::int64_t first = 0; first < found->elements; first += tile)
       update_tile(*found, norm, first, std::min(tile, found->elements - first), adam.name);
     std::int64_t const all = stage_[adam.reads[0]].elements();
@@ -197,8 +197,8 @@ private:
 } // namespace
 
 void offload(Program const& program, StageProgram& stage) {
-  if (program.plan.offload_optimizer)
-    Offload(program, stage).run();
+  if (program.plan.offload.optimizer != MemoryTier::device)
+    HostOptimizer(program, stage).run();
 }
 
 } // namespace foreplan

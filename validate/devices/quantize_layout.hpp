@@ -60,17 +60,19 @@ FOREPLAN_ANY_DEVICE constexpr std::uint8_t pack_int4(std::int32_t even, std::int
 FOREPLAN_ANY_DEVICE constexpr std::int32_t low_int4(std::uint8_t pair) { return ((pair & 0xf) ^ 8) - 8; }
 FOREPLAN_ANY_DEVICE constexpr std::int32_t high_int4(std::uint8_t pair) { return ((pair >> 4) ^ 8) - 8; }
 
-// To the nearest, ties to even; beyond 448 to 448.
+// To the nearest, ties to even; beyond 448 to 448. Codes of one power of two are its multiples of 1/8 (below 2^-6: of
+// 2^-9), so the sum with 3 * 2^19 times the power ends in the code's last bits, rounded.
 FOREPLAN_ANY_DEVICE constexpr std::uint8_t to_e4m3(float x) {
   auto const bits = std::bit_cast<std::uint32_t>(x);
-  std::uint32_t const sign = (bits >> 24) & 0x80U;
-  std::uint32_t const size = bits & 0x7fffffffU;
-  std::uint32_t const normal = ((size + 0x7ffffU + ((size >> 20) & 1U)) >> 20) - (120U << 3);
-  // Below 2^-6: whole multiples of 2^-9, rounded by the addition.
-  std::uint32_t const subnormal = std::bit_cast<std::uint32_t>(std::bit_cast<float>(size) + 0x1p14F) -
-                                  std::bit_cast<std::uint32_t>(0x1p14F);
-  std::uint32_t const code = size < 0x3c800000U ? subnormal : (size > 0x43e00000U ? 0x7eU : normal);
-  return static_cast<std::uint8_t>(sign | (size > 0x7f800000U ? 0x7fU : code));
+  float const magnitude = std::bit_cast<float>(bits & 0x7fffffffU);
+  float const size = 448.0F < magnitude ? 448.0F : magnitude; // NaN stays
+  constexpr std::uint32_t least_power = 121U << 23;           // 2^-6
+  std::uint32_t const exponent = std::bit_cast<std::uint32_t>(size) & 0x7f800000U;
+  std::uint32_t const power = exponent < least_power ? least_power : exponent;
+  std::uint32_t const shift = power + (20U << 23) + (1U << 22);
+  std::uint32_t const eighths = std::bit_cast<std::uint32_t>(size + std::bit_cast<float>(shift)) - shift;
+  std::uint32_t const code = eighths + ((power - least_power) >> 20);
+  return static_cast<std::uint8_t>((code < 0x7fU ? code : 0x7fU) | ((bits >> 24) & 0x80U)); // NaN's is beyond all
 }
 FOREPLAN_ANY_DEVICE constexpr float from_e4m3(std::uint8_t code) {
   std::uint32_t const size = code & 0x7fU;

@@ -1,6 +1,7 @@
 #include "validate/devices/cpu/quantize.hpp"
 
 #include "validate/devices/cpu/runs.hpp"
+#include "validate/devices/element.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -8,6 +9,11 @@
 
 namespace foreplan::cpu {
 namespace {
+
+void prefetch(char const* begin, std::int64_t bytes) {
+  for (std::int64_t line = 0; line < bytes; line += 64)
+    __builtin_prefetch(begin + line);
+}
 
 float largest_of(float const* x, std::int64_t count) {
   float largest = 0;
@@ -17,61 +23,93 @@ float largest_of(float const* x, std::int64_t count) {
   return largest;
 }
 
-void encode(float const* x, std::int64_t count, QuantizedFormat format, float inverse, std::uint8_t* to) {
-  switch (format) {
+// Groups one after the other: the last may be short. Loops over all groups of a run, so that what a code's arithmetic
+// needs is loaded once. inverses: one a group.
+template <class Code>
+void for_each_value(std::int64_t count, std::int64_t group, float const* inverses, Code const& code) {
+  for (std::int64_t first = 0; first < count; first += group, ++inverses) {
+    float const inverse = *inverses;
+    std::int64_t const end = std::min(first + group, count);
+#pragma omp simd
+    for (std::int64_t i = first; i < end; ++i)
+      code(i, inverse);
+  }
+}
+
+// bf16 as fp32, and the largest of it.
+float widen(std::uint16_t const* x, std::int64_t count, float* to) {
+  float largest = 0;
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t i = 0; i < count; ++i) {
+    to[i] = from_bf16(x[i]);
+    largest = std::max(largest, std::abs(to[i]));
+  }
+  return largest;
+}
+
+void encode(float const* x, std::int64_t count, QuantizedLayout const& layout, float const* inverses,
+            std::uint8_t* to) {
+  switch (layout.format) {
     case QuantizedFormat::int8:
-#pragma omp simd
-      for (std::int64_t i = 0; i < count; ++i)
+      return for_each_value(count, layout.group, inverses, [=](std::int64_t i, float inverse) {
         to[i] = static_cast<std::uint8_t>(to_whole(x[i] * inverse));
-      return;
+      });
     case QuantizedFormat::fp8_e4m3:
-#pragma omp simd
-      for (std::int64_t i = 0; i < count; ++i)
-        to[i] = to_e4m3(x[i] * inverse);
-      return;
+      return for_each_value(count, layout.group, inverses,
+                            [=](std::int64_t i, float inverse) { to[i] = to_e4m3(x[i] * inverse); });
     case QuantizedFormat::int4:
-#pragma omp simd
-      for (std::int64_t i = 0; i < count / 2; ++i)
+      for_each_value(count / 2, layout.group / 2, inverses, [=](std::int64_t i, float inverse) {
         to[i] = pack_int4(to_whole(x[2 * i] * inverse), to_whole(x[2 * i + 1] * inverse));
+      });
       if (count % 2 == 1)
-        to[count / 2] = pack_int4(to_whole(x[count - 1] * inverse), 0);
+        to[count / 2] = pack_int4(to_whole(x[count - 1] * inverses[(count - 1) / layout.group]), 0);
       return;
   }
 }
 
-void decode(std::uint8_t const* codes, std::int64_t count, QuantizedFormat format, float scale, float* to) {
-  switch (format) {
+void decode(std::uint8_t const* codes, std::int64_t count, QuantizedLayout const& layout, float const* scales,
+            float* to) {
+  switch (layout.format) {
     case QuantizedFormat::int8:
-#pragma omp simd
-      for (std::int64_t i = 0; i < count; ++i)
+      return for_each_value(count, layout.group, scales, [=](std::int64_t i, float scale) {
         to[i] = static_cast<float>(static_cast<std::int8_t>(codes[i])) * scale;
-      return;
+      });
     case QuantizedFormat::fp8_e4m3:
-#pragma omp simd
-      for (std::int64_t i = 0; i < count; ++i)
-        to[i] = from_e4m3(codes[i]) * scale;
-      return;
+      return for_each_value(count, layout.group, scales,
+                            [=](std::int64_t i, float scale) { to[i] = from_e4m3(codes[i]) * scale; });
     case QuantizedFormat::int4:
-#pragma omp simd
-      for (std::int64_t i = 0; i < count / 2; ++i) {
+      for_each_value(count / 2, layout.group / 2, scales, [=](std::int64_t i, float scale) {
         to[2 * i] = static_cast<float>(low_int4(codes[i])) * scale;
         to[2 * i + 1] = static_cast<float>(high_int4(codes[i])) * scale;
-      }
+      });
       if (count % 2 == 1)
-        to[count - 1] = static_cast<float>(low_int4(codes[count / 2])) * scale;
+        to[count - 1] = static_cast<float>(low_int4(codes[count / 2])) * scales[(count - 1) / layout.group];
       return;
   }
 }
 
-// Calls body(group, first element, elements, scratch of a group's size).
+// Some groups in a row, with memory for their elements and for a number of each.
+struct GroupRun {
+  std::int64_t group; // the first one
+  std::int64_t groups;
+  std::int64_t first; // element
+  std::int64_t elements;
+  float* values;
+  float* numbers;
+};
+
+// Calls body(GroupRun) for about run_length elements at a time, on all threads.
 template <class Body>
-void for_each_group(QuantizedLayout const& layout, Body const& body) {
+void for_each_group_run(QuantizedLayout const& layout, Body const& body) {
   std::int64_t const grain = std::max<std::int64_t>(1, run_length / layout.group); // groups
   parallel_ranges(group_count(layout), grain, [&](std::int64_t begin, std::int64_t end) {
-    std::vector<float> scratch(static_cast<std::size_t>(layout.group));
-    for (std::int64_t group = begin; group < end; ++group) {
+    std::vector<float> values(static_cast<std::size_t>(grain * layout.group));
+    std::vector<float> numbers(static_cast<std::size_t>(grain));
+    for (std::int64_t group = begin; group < end; group += grain) {
+      std::int64_t const groups = std::min(grain, end - group);
       std::int64_t const first = group * layout.group;
-      body(group, first, std::min(layout.group, layout.elements - first), scratch.data());
+      body(GroupRun{group, groups, first, std::min(groups * layout.group, layout.elements - first), values.data(),
+                    numbers.data()});
     }
   });
 }
@@ -85,29 +123,32 @@ Byte* at(Byte* data, std::int64_t element, DType dtype) {
 
 void quantize(void const* from, DType dtype, QuantizedLayout const& layout, std::byte* packed) {
   auto* scales = reinterpret_cast<float*>(packed + scales_offset(layout));
-  for_each_group(layout, [&](std::int64_t group, std::int64_t first, std::int64_t count, float* scratch) {
-    auto const* source = at(static_cast<char const*>(from), first, dtype);
-    float const* x = reinterpret_cast<float const*>(source);
-    if (dtype != DType::fp32) {
-      to_floats(source, dtype, count, scratch);
-      x = scratch;
+  for_each_group_run(layout, [&](GroupRun const& run) {
+    auto const* source = at(static_cast<char const*>(from), run.first, dtype);
+    prefetch(source + run.elements * size_of(dtype), run.elements * size_of(dtype)); // of the next run
+    auto const* wide = reinterpret_cast<float const*>(source);
+    auto const* narrow = reinterpret_cast<std::uint16_t const*>(source);
+    for (std::int64_t i = 0; i < run.groups; ++i) {
+      std::int64_t const begin = i * layout.group, count = std::min(layout.group, run.elements - begin);
+      float const largest = dtype == DType::fp32 ? largest_of(wide + begin, count)
+                                                 : widen(narrow + begin, count, run.values + begin);
+      scales[run.group + i] = scale_of(layout.format, largest);
+      run.numbers[i] = inverse_scale(scales[run.group + i]);
     }
-    float const scale = scale_of(layout.format, largest_of(x, count));
-    scales[group] = scale;
-    encode(x, count, layout.format, inverse_scale(scale),
-           reinterpret_cast<std::uint8_t*>(packed) + payload_bytes(layout.format, first));
+    encode(dtype == DType::fp32 ? wide : run.values, run.elements, layout, run.numbers,
+           reinterpret_cast<std::uint8_t*>(packed) + payload_bytes(layout.format, run.first));
   });
 }
 
 void dequantize(std::byte const* packed, QuantizedLayout const& layout, void* to, DType dtype) {
   auto const* scales = reinterpret_cast<float const*>(packed + scales_offset(layout));
-  for_each_group(layout, [&](std::int64_t group, std::int64_t first, std::int64_t count, float* scratch) {
-    auto* destination = at(static_cast<char*>(to), first, dtype);
-    float* values = dtype == DType::fp32 ? reinterpret_cast<float*>(destination) : scratch;
-    decode(reinterpret_cast<std::uint8_t const*>(packed) + payload_bytes(layout.format, first), count, layout.format,
-           scales[group], values);
+  for_each_group_run(layout, [&](GroupRun const& run) {
+    auto* destination = at(static_cast<char*>(to), run.first, dtype);
+    float* values = dtype == DType::fp32 ? reinterpret_cast<float*>(destination) : run.values;
+    decode(reinterpret_cast<std::uint8_t const*>(packed) + payload_bytes(layout.format, run.first), run.elements,
+           layout, scales + run.group, values);
     if (dtype != DType::fp32)
-      from_floats(values, dtype, count, destination);
+      from_floats(values, dtype, run.elements, destination);
   });
 }
 

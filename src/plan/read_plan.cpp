@@ -47,10 +47,12 @@ std::string execution_json(Execution const& execution) {
   return text + "}";
 }
 
-// A plan says these even where they are the default: what anybody would ask first.
+// Programs find these in every plan, also where they are the default.
 bool is_always_written(std::string_view key) {
-  for (std::string_view known : {"tp", "pp", "dp", "zero_stage", "schedule", "recompute", "sequence_length",
-                                 "micro_batch", "global_batch", "parameter_dtype", "gradient_dtype", "reduction_dtype"})
+  for (std::string_view known :
+       {"tp", "pp", "dp", "cp", "chunks", "sequence_parallel", "zero_stage", "zero_group", "schedule", "recompute",
+        "sequence_length", "micro_batch", "global_batch", "parameter_dtype", "gradient_dtype", "reduction_dtype",
+        "bucket_elements", "attention", "p2p"})
     if (key == known)
       return true;
   return false;

@@ -27,11 +27,19 @@ std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value);
 
 std::string yes(bool value) { return value ? "yes" : "-"; }
 
+// "full"; "full of 6": of the first 6 blocks of every chunk.
+std::string recompute_text(Plan const& plan) {
+  std::string text(to_string(plan.recompute));
+  if (plan.recompute != Recompute::none && plan.recompute_layers >= 0)
+    text += fmt::format(" of {}", plan.recompute_layers);
+  return text;
+}
+
 std::vector<std::string> plan_cells(Plan const& plan) {
   return {fmt::format("{}", plan.tp),          fmt::format("{}", plan.pp),
           fmt::format("{}", plan.chunks),      fmt::format("{}", plan.dp),
           fmt::format("{}", plan.micro_batch), yes(plan.sequence_parallel),
-          fmt::format("{}", plan.zero_stage),  std::string(to_string(plan.recompute))};
+          fmt::format("{}", plan.zero_stage),  recompute_text(plan)};
 }
 
 // "4 ring"; "-": every rank holds whole sequences.
@@ -163,7 +171,7 @@ std::string describe_short(Plan const& plan) {
     text += " sp";
   text += fmt::format(" zero {} b {}", plan.zero_stage, plan.micro_batch);
   if (plan.recompute != Recompute::none)
-    text += fmt::format(" {} recompute", to_string(plan.recompute));
+    text += fmt::format(" {} recompute", recompute_text(plan));
   return text;
 }
 
@@ -190,6 +198,10 @@ std::string text_of(SearchRequest const& request, SearchResult const& result, st
                                     result.enumerated, result.legal, result.fit, result.lack_headroom,
                                     percent(request.headroom), result.too_large,
                                     to_string(usable_memory(request.cluster.profile))));
+  if (result.partly_recomputed > 0)
+    text += wrapped("  ", fmt::format("{} more: plans that fit with full recompute and not without, with as few "
+                                      "recomputed blocks in every chunk as fit.",
+                                      result.partly_recomputed));
   if (!result.rejected.empty() && result.legal > 0)
     text += wrapped("  ", fmt::format("Not legal: {}.", rejections(result, 4)));
   if (!result.ranked.empty())
@@ -210,6 +222,7 @@ nlohmann::ordered_json json_of(Candidate const& candidate) { // how it shares ou
           {"sequence_parallel", candidate.plan.sequence_parallel},
           {"zero_stage", candidate.plan.zero_stage},
           {"recompute", to_string(candidate.plan.recompute)},
+          {"recompute_layers", candidate.plan.recompute_layers},
           {"step_s", candidate.step.value()},
           {"peak_memory_B", candidate.peak.value()},
           {"fit", to_string(candidate.fit)}};
@@ -224,6 +237,7 @@ nlohmann::ordered_json json_of(SearchRequest const& request, SearchResult const&
                               {"legal", result.legal},
                               {"fit", result.fit},
                               {"lack_headroom", result.lack_headroom},
+                              {"partly_recomputed", result.partly_recomputed},
                               {"too_large", result.too_large},
                               {"stopped", result.stopped},
                               {"rejected", nlohmann::ordered_json::array()},

@@ -1,6 +1,7 @@
 #include "planner/fit.hpp"
 
 #include "plan/plan_checker.hpp"
+#include "planner/fewest_recomputed.hpp"
 
 #include <fmt/format.h>
 
@@ -40,28 +41,10 @@ void add_recompute(std::vector<Change>& changes, Question const& question, Plan 
   with.recompute_layers = -1;
   Change const all = changed(question, "full recompute", with);
   changes.push_back(all);
-  if (all.fit != Fit::fits)
-    return;
-  // As few blocks a chunk as are enough: memory falls with their number.
-  int least = 1, most = question.model.layers;
-  std::optional<Change> fewest;
-  while (least <= most) {
-    with.recompute_layers = (least + most) / 2;
-    if (!check(question.model, with).empty()) { // more than a chunk has
-      most = with.recompute_layers - 1;
-      continue;
-    }
-    Change some = changed(
-        question, fmt::format("full recompute of the first {} blocks of every chunk", with.recompute_layers), with);
-    if (some.fit == Fit::fits) {
-      most = with.recompute_layers - 1;
-      fewest = std::move(some);
-    } else {
-      least = with.recompute_layers + 1;
-    }
-  }
-  if (fewest && fewest->peak > all.peak) // else it is all of them
-    changes.push_back(*fewest);
+  Bytes const usable = usable_memory(question.cluster.profile);
+  if (auto const some = fewest_recomputed(question.model, with, all.peak, usable, question.headroom))
+    changes.push_back({fmt::format("full recompute of the first {} blocks of every chunk", some->plan.recompute_layers),
+                       some->plan, some->peak, Fit::fits, Seconds(0)});
 }
 
 void add_switches(std::vector<Change>& changes, Question const& question, Plan const& plan) {

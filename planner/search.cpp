@@ -1,6 +1,7 @@
 #include "planner/search.hpp"
 
 #include "planner/bounds.hpp"
+#include "planner/fewest_recomputed.hpp"
 #include "planner/search_space.hpp"
 
 #include <algorithm>
@@ -72,6 +73,26 @@ Candidate with_memory(SearchRequest const& request, Plan const& plan) {
   candidate.peak = peak_memory(request.model, plan);
   candidate.fit = fit_of(candidate.peak, usable, request.headroom);
   return candidate;
+}
+
+// Of plans that fit with full recompute and not without: with only as many blocks recomputed as are needed.
+// `candidates` as search_space() lists them: a plan without recompute stands in front of the one with it.
+std::vector<Candidate> partly_recomputed(SearchRequest const& request, std::vector<Candidate> const& candidates) {
+  Bytes const usable = usable_memory(request.cluster.profile);
+  std::vector<Candidate> result(candidates.size());
+  for_all(request, candidates.size(), [&](std::size_t i) {
+    Candidate const& all = candidates[i];
+    if (i == 0 || all.plan.recompute != Recompute::full || all.fit != Fit::fits || candidates[i - 1].fit == Fit::fits)
+      return;
+    Plan without = all.plan;
+    without.recompute = Recompute::none;
+    if (candidates[i - 1].plan != without)
+      return;
+    if (auto const some = fewest_recomputed(request.model, all.plan, all.peak, usable, request.headroom))
+      result[i] = {some->plan, some->peak, Fit::fits, Seconds(0), Seconds(0)};
+  });
+  std::erase_if(result, [](Candidate const& candidate) { return candidate.peak == Bytes(0); });
+  return result;
 }
 
 // With all that saves memory.
@@ -152,6 +173,9 @@ SearchResult search(SearchRequest const& request, Progress const& progress) {
       reporter.done(1);
   });
 
+  std::vector<Candidate> const partly = partly_recomputed(request, candidates);
+  result.partly_recomputed = static_cast<std::int64_t>(partly.size());
+
   // Then the time of what fits, where a bound does not say that it is too long.
   LowerBound bound(request.model, request.cluster);
   std::vector<Candidate> fitting, borderline;
@@ -165,6 +189,10 @@ SearchResult search(SearchRequest const& request, Progress const& progress) {
     (candidate.fit == Fit::fits ? fitting : borderline).push_back(candidate);
   }
   result.fit = static_cast<std::int64_t>(fitting.size());
+  for (Candidate candidate : partly) {
+    candidate.bound = bound(candidate.plan);
+    fitting.push_back(candidate);
+  }
   result.lack_headroom = static_cast<std::int64_t>(borderline.size());
   result.ranked = time_best(request, std::move(fitting), request.keep, reporter);
   result.borderline = time_best(request, std::move(borderline), std::min<std::size_t>(request.keep, 3), reporter);

@@ -1,4 +1,5 @@
-// The search for the best plan: every legal plan is looked at. Memory first; what fits is timed by the fast engine on
+// The search for the best plan: every legal plan is looked at, and where full recompute fits and none does not, the one
+// with as few recomputed blocks as fit. Memory first; what fits is timed by the fast engine on
 // segments, in the order of its lower bound, until no bound is below the last of the plans to keep: their order is proven
 // for that engine, not sampled. The best are run again on SimGrid, kernel by kernel.
 #pragma once
@@ -41,8 +42,9 @@ struct SearchResult {
   std::int64_t too_large = 0;
   std::int64_t fit = 0;
   std::int64_t lack_headroom = 0;
-  std::vector<Candidate> ranked;     // that fit and were timed, fastest first; the first `keep` are the fastest of all
-  std::vector<Candidate> borderline; // that lack headroom, likewise (the first 3)
+  std::int64_t partly_recomputed = 0; // further plans: with only as many blocks recomputed as make them fit
+  std::vector<Candidate> ranked;      // that fit and were timed, fastest first; the first `keep` are the fastest of all
+  std::vector<Candidate> borderline;  // that lack headroom, likewise (the first 3)
   std::optional<Candidate> nearest_miss; // when none fits: the one that needs least
   std::vector<Report> finalists;         // of `ranked`, on SimGrid, fastest first
   std::vector<Rejection> rejected;

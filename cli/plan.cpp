@@ -54,6 +54,10 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
                                               "step", "tokens/s/device", "peak", "of usable"}};
   if (any_cp)
     rows[0].push_back("cp");
+  bool const any_layout = std::any_of(candidates.begin(), candidates.end(),
+                                      [](Candidate const& c) { return !c.plan.layout.empty(); });
+  if (any_layout)
+    rows[0].push_back("blocks");
   for (std::size_t i = 0; i < candidates.size() && i < top; ++i) {
     Candidate const& c = candidates[i];
     std::vector<std::string> row{fmt::format("{}", i + 1)};
@@ -66,6 +70,8 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
     row.push_back(percent(c.peak / usable_memory(request.cluster.profile)));
     if (any_cp)
       row.push_back(cp_cell(c.plan));
+    if (any_layout)
+      row.push_back(c.plan.layout.empty() ? "even" : layout_text(c.plan.layout));
     rows.push_back(std::move(row));
   }
   return table(rows);
@@ -223,6 +229,7 @@ nlohmann::ordered_json json_of(Candidate const& candidate) { // how it shares ou
           {"zero_stage", candidate.plan.zero_stage},
           {"recompute", to_string(candidate.plan.recompute)},
           {"recompute_layers", candidate.plan.recompute_layers},
+          {"layout", candidate.plan.layout},
           {"step_s", candidate.step.value()},
           {"peak_memory_B", candidate.peak.value()},
           {"fit", to_string(candidate.fit)}};

@@ -6,6 +6,7 @@
 #include "plan/plan_checker.hpp"
 #include "plan/read_plan.hpp"
 #include "plan/words.hpp"
+#include "planner/balance.hpp"
 
 #include <charconv>
 
@@ -18,19 +19,30 @@ constexpr char const* plan_options[] = {
     "recompute", "seq-len", "micro-batch", "global-batch",  "attention",         "framework", "micro-batch-group",
     "layout",    "cp",      "cp-type",     "domino-slices", "zero-group"};
 
+// "20"; "20*6": six parts of 20.
+void add_parts(std::string const& entry, std::string const& text, std::vector<int>& layout) {
+  char const* const end = entry.data() + entry.size();
+  int blocks = -1, parts = 1;
+  auto at = std::from_chars(entry.data(), end, blocks);
+  if (at.ec == std::errc{} && at.ptr != end && *at.ptr == '*')
+    at = std::from_chars(at.ptr + 1, end, parts);
+  if (at.ec != std::errc{} || at.ptr != end || blocks < 0 || parts < 1 || parts > 1 << 16)
+    throw InputError(fmt::format("--layout {}: must be auto, or numbers of blocks, as 3,4,4,3 or 19,20*6,21", text));
+  layout.insert(layout.end(), static_cast<std::size_t>(parts), blocks);
+}
+
+bool asks_for_balance(cxxopts::ParseResult const& parsed) {
+  return parsed.count("layout") > 0 && parsed["layout"].as<std::string>() == "auto";
+}
+
 std::vector<int> layout_of(cxxopts::ParseResult const& parsed) {
   std::vector<int> layout;
-  if (parsed.count("layout") == 0)
+  if (parsed.count("layout") == 0 || asks_for_balance(parsed))
     return layout;
   std::string const text = parsed["layout"].as<std::string>();
-  for (char const* at = text.data(); at != text.data() + text.size();) {
-    int blocks = -1;
-    auto const [end, error] = std::from_chars(at, text.data() + text.size(), blocks);
-    bool const at_end = end == text.data() + text.size();
-    if (error != std::errc{} || blocks < 0 || (!at_end && (*end != ',' || end + 1 == text.data() + text.size())))
-      throw InputError(fmt::format("--layout {}: must be numbers of blocks, as 3,4,4,3", text));
-    layout.push_back(blocks);
-    at = at_end ? end : end + 1;
+  for (std::size_t at = 0, comma = 0; comma != std::string::npos; at = comma + 1) {
+    comma = text.find(',', at);
+    add_parts(text.substr(at, comma == std::string::npos ? comma : comma - at), text, layout);
   }
   return layout;
 }
@@ -95,7 +107,8 @@ void add_plan_options(cxxopts::Options& options) {
        text()->default_value("0"))
       ("zero", "ZeRO stage: 0, 1 (optimizer states), 2 (and gradients), 3 (and parameters: FSDP)", text()->default_value("0"))
       ("schedule", schedule_names, text()->default_value("1f1b"))
-      ("layout", "blocks of each of the pp * chunks parts in the model's order, as 3,4,4,3 (default: even)", text())
+      ("layout", "blocks of each of the pp * chunks parts in the model's order, as 3,4,4,3 or 19,20*6,21 (default: even); auto: as "
+       "makes the slowest stage fastest", text())
       ("recompute", "none, selective or full", text()->default_value("none"))
       ("attention", "fused or unfused", text()->default_value("fused"))
       ("framework", "trainer that runs the plan (framework_profiles/*.json)", text())
@@ -138,9 +151,14 @@ void refuse_illegal(Model const& model, Plan const& plan) {
 
 PlanCase plan_case_of(cxxopts::ParseResult const& parsed) {
   Model const model = read_model(required_text(parsed, "model"));
-  Plan const plan = plan_of(parsed);
+  Plan plan = plan_of(parsed);
   Cluster const cluster = cluster_of(parsed, plan);
   refuse_illegal(model, plan);
+  if (asks_for_balance(parsed) && plan.pp > 1) {
+    LowerBound times(model, cluster);
+    plan.layout = balanced_layout(model, plan, times);
+    refuse_illegal(model, plan);
+  }
   return {model, plan, cluster};
 }
 

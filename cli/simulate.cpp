@@ -77,6 +77,14 @@ void write_traces(std::string const& where, Simulation const& run, Cluster const
     write_trace_file(fs::path(where) / fmt::format("stage{}.json", stage), run, cluster, stage);
 }
 
+// What a proposed layout gains.
+std::string balance_text(Model const& model, Plan plan, Cluster const& cluster) {
+  Seconds const balanced = step_time(model, plan, cluster);
+  plan.layout.clear();
+  Seconds const even = step_time(model, plan, cluster);
+  return wrapped("", fmt::format("By the layout {} a step; by even parts {}.", to_string(balanced), to_string(even)));
+}
+
 } // namespace
 
 int run_simulate(std::vector<std::string> const& arguments) {
@@ -124,6 +132,8 @@ int run_simulate(std::vector<std::string> const& arguments) {
     std::cout << json.dump(2) << '\n';
   } else {
     std::cout << to_text(report);
+    if (parsed->count("layout") > 0 && (*parsed)["layout"].as<std::string>() == "auto" && plan.pp > 1)
+      std::cout << '\n' << balance_text(model, plan, cluster);
     if (parsed->count("expand") > 0)
       std::cout << expansion(*run.program, cluster);
     if (parsed->count("verify") > 0)

@@ -14,6 +14,7 @@ Plan smallest_with_same_layers(Plan plan) {
   plan.gradient_dtype = layer_gradient_dtype(plan);
   plan.zero_group = 0;
   plan.pp = plan.dp = plan.chunks = 1;
+  plan.layout.clear();
   plan.schedule = Schedule::one_f_one_b;
   plan.zero_stage = 0;
   plan.recompute_layers = -1;
@@ -49,7 +50,7 @@ Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
 
 } // namespace
 
-LowerBound::Layers const& LowerBound::layers_for(Plan const& plan) {
+PlanLayers const& LowerBound::layers_of_plan(Plan const& plan) {
   Key const key{plan.tp,          plan.cp,        plan.cp_type,   plan.domino_slices,    plan.sequence_parallel,
                 plan.micro_batch, plan.recompute, plan.attention, plan.recompute_unused, layer_gradient_dtype(plan)};
   auto const [found, is_new] = known_.try_emplace(key);
@@ -65,7 +66,7 @@ LowerBound::Layers const& LowerBound::layers_for(Plan const& plan) {
   return found->second;
 }
 
-LayerTimes LowerBound::times_of(Layers const& layers, Plan const& plan, LayerRange chunk) const {
+LayerTimes LowerBound::times_of(PlanLayers const& layers, Plan const& plan, LayerRange chunk) const {
   LayerTimes sum{};
   if (chunk.first == 0)
     sum = sum + layers.embedding;
@@ -81,7 +82,7 @@ LayerTimes LowerBound::times_of(Layers const& layers, Plan const& plan, LayerRan
 }
 
 Seconds LowerBound::operator()(Plan const& plan) {
-  Layers const& layers = layers_for(plan);
+  PlanLayers const& layers = layers_of_plan(plan);
   auto const m = static_cast<double>(plan.micro_batches());
   Seconds bound, in_front; // first chunks of the stages in front: their first forward and their last backward
   for (int s = 0; s < plan.pp; ++s) {

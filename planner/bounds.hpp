@@ -15,6 +15,10 @@ struct LayerTimes {
   Seconds backward;
 };
 
+struct PlanLayers {
+  LayerTimes embedding, block, recomputed_block, head;
+};
+
 // Admissible: no step is faster on the engine. A stage is busy with all its micro-batches, one layer after another at
 // their times alone; it cannot begin before the stages in front of it have passed it the first micro-batch, and these
 // have their last backward still before them when it ends. Times of layers are kept between calls (by what they depend
@@ -23,19 +27,16 @@ class LowerBound {
 public:
   LowerBound(Model const& model, Cluster const& cluster) : model_(model), cluster_(cluster) {}
   Seconds operator()(Plan const& plan);
+  PlanLayers const& layers_of_plan(Plan const& plan);
 
 private:
-  struct Layers {
-    LayerTimes embedding, block, recomputed_block, head;
-  };
   using Key = std::tuple<int, int, ContextParallel, int, bool, std::int64_t, Recompute, Attention, bool, DType>;
 
-  Layers const& layers_for(Plan const& plan);
-  LayerTimes times_of(Layers const& layers, Plan const& plan, LayerRange chunk) const;
+  LayerTimes times_of(PlanLayers const& layers, Plan const& plan, LayerRange chunk) const;
 
   Model model_;
   Cluster cluster_;
-  std::map<Key, Layers> known_;
+  std::map<Key, PlanLayers> known_;
 };
 
 } // namespace foreplan

@@ -1,5 +1,7 @@
 #include "planner/search.hpp"
 
+#include "plan/plan_checker.hpp"
+#include "planner/balance.hpp"
 #include "planner/bounds.hpp"
 #include "planner/fewest_recomputed.hpp"
 #include "planner/search_space.hpp"
@@ -154,6 +156,31 @@ std::vector<Candidate> time_best(SearchRequest const& request, std::vector<Candi
   return timed;
 }
 
+// Those of the first `keep` whose stages can be balanced better than their even layout, where that is legal, fits and is
+// faster.
+std::vector<Candidate> balanced(SearchRequest const& request, std::vector<Candidate> const& ranked, LowerBound& bound) {
+  std::vector<Candidate> result;
+  for (std::size_t i = 0; i < ranked.size() && i < request.keep; ++i) {
+    Candidate candidate = ranked[i];
+    if (candidate.plan.pp == 1)
+      continue;
+    candidate.plan.layout = balanced_layout(request.model, candidate.plan, bound);
+    if (check(request.model, candidate.plan).empty())
+      result.push_back(candidate);
+  }
+  for_all(request, result.size(), [&](std::size_t i) {
+    Candidate& candidate = result[i];
+    candidate.peak = peak_memory(request.model, candidate.plan);
+    candidate.fit = fit_of(candidate.peak, usable_memory(request.cluster.profile), request.headroom);
+    Seconds const even = candidate.step;
+    candidate.step = step_time(request.model, candidate.plan, request.cluster);
+    if (candidate.step >= even)
+      candidate.fit = Fit::too_large;
+  });
+  std::erase_if(result, [](Candidate const& candidate) { return candidate.fit != Fit::fits; });
+  return result;
+}
+
 } // namespace
 
 SearchResult search(SearchRequest const& request, Progress const& progress) {
@@ -195,6 +222,9 @@ SearchResult search(SearchRequest const& request, Progress const& progress) {
   }
   result.lack_headroom = static_cast<std::int64_t>(borderline.size());
   result.ranked = time_best(request, std::move(fitting), request.keep, reporter);
+  std::vector<Candidate> const better = balanced(request, result.ranked, bound);
+  result.ranked.insert(result.ranked.end(), better.begin(), better.end());
+  std::stable_sort(result.ranked.begin(), result.ranked.end(), faster);
   result.borderline = time_best(request, std::move(borderline), std::min<std::size_t>(request.keep, 3), reporter);
   if (result.fit == 0 && result.lack_headroom == 0 && !is_stopped(request))
     result.nearest_miss = nearest_miss(request, space.plans);

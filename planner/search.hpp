@@ -1,7 +1,7 @@
 // The search for the best plan: every legal plan is looked at, and where full recompute fits and none does not, the one
 // with as few recomputed blocks as fit. Memory first; what fits is timed by the fast engine on
 // segments, in the order of its lower bound, until no bound is below the last of the plans to keep: their order is proven
-// for that engine, not sampled. The best are run again on SimGrid, kernel by kernel.
+// for that engine, not sampled. Of these, pipelines whose blocks can be shared out better are tried with a layout too. The best are run again on SimGrid, kernel by kernel.
 #pragma once
 
 #include "planner/search_space.hpp"

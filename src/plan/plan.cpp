@@ -41,12 +41,25 @@ std::string_view to_string(DType dtype) {
   }
 }
 
+std::string layout_text(std::vector<int> const& layout) {
+  std::string text;
+  for (std::size_t first = 0, end = 0; first < layout.size(); first = end) {
+    while (end < layout.size() && layout[end] == layout[first])
+      ++end;
+    text += first > 0 ? "," : "";
+    text += end - first > 1 ? fmt::format("{}*{}", layout[first], end - first) : fmt::format("{}", layout[first]);
+  }
+  return text;
+}
+
 std::string describe(Plan const& plan) {
   std::string text = fmt::format("tp {}, pp {}, dp {}", plan.tp, plan.pp, plan.dp);
   if (plan.cp > 1)
     text += fmt::format(", cp {} ({})", plan.cp, to_string(plan.cp_type));
   if (plan.chunks > 1)
     text += fmt::format(", {} chunks", plan.chunks);
+  if (!plan.layout.empty())
+    text += fmt::format(", layout {}", layout_text(plan.layout));
   if (plan.sequence_parallel)
     text += ", sequence parallel";
   if (plan.domino_slices > 1)

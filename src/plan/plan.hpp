@@ -183,6 +183,9 @@ std::string_view to_string(LayerPlacement placement);
 std::string_view to_string(Reshard reshard);
 std::string_view to_string(ContextParallel type);
 
+// Of Plan::layout: "19,20*6,21", what stands side by side as one.
+std::string layout_text(std::vector<int> const& layout);
+
 // "tp 8, pp 4, dp 2, ..." in one line, for tables and errors.
 std::string describe(Plan const& plan);
 

@@ -58,10 +58,12 @@ void quantization(double triad) {
                                      std::pair(QuantizedFormat::fp8_e4m3, "fp8")})
     for (DType dtype : {DType::fp32, DType::bf16}) {
       QuantizedLayout const layout{format, elements, 128};
-      std::vector<std::byte> packed(static_cast<std::size_t>(packed_bytes(layout)));
-      auto const bytes = static_cast<double>(elements * size_of(dtype) + packed_bytes(layout));
-      double const forth = seconds(5, [&] { cpu::quantize(x.data(), dtype, layout, packed.data()); });
-      double const back = seconds(5, [&] { cpu::dequantize(packed.data(), layout, x.data(), dtype); });
+      std::vector<std::uint8_t> codes(static_cast<std::size_t>(payload_bytes(layout)));
+      std::vector<float> scales(static_cast<std::size_t>(group_count(layout)));
+      auto const bytes = static_cast<double>(elements * size_of(dtype) + payload_bytes(layout) +
+                                             4 * group_count(layout));
+      double const forth = seconds(5, [&] { cpu::quantize(x.data(), dtype, layout, {codes.data(), scales.data()}); });
+      double const back = seconds(5, [&] { cpu::dequantize({codes.data(), scales.data()}, layout, x.data(), dtype); });
       report(fmt::format("quantize {} to {}", to_string(dtype), name), bytes / forth, triad, "GB/s", 0.6);
       report(fmt::format("dequantize {} to {}", name, to_string(dtype)), bytes / back, triad, "GB/s", 0.6);
     }

@@ -15,9 +15,10 @@ namespace foreplan {
 namespace {
 
 constexpr char const* plan_options[] = {
-    "tp",        "pp",      "dp",          "chunks",        "sequence-parallel", "zero",      "schedule",
-    "recompute", "seq-len", "micro-batch", "global-batch",  "attention",         "framework", "micro-batch-group",
-    "layout",    "cp",      "cp-type",     "domino-slices", "zero-group"};
+    "tp",        "pp",      "dp",          "chunks",        "sequence-parallel", "zero",        "schedule",
+    "recompute", "seq-len", "micro-batch", "global-batch",  "attention",         "framework",   "micro-batch-group",
+    "layout",    "cp",      "cp-type",     "domino-slices", "zero-group",        "inner-group", "hpz",
+    "qwz",       "qgz",     "tp-bits"};
 
 // "20"; "20*6": six parts of 20.
 void add_parts(std::string const& entry, std::string const& text, std::vector<int>& layout) {
@@ -59,6 +60,11 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
   plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
   plan.zero_group = static_cast<int>(whole_number(parsed, "zero-group", 0, 1 << 20));
+  plan.sharding.inner_group = static_cast<int>(whole_number(parsed, "inner-group", 0, 1 << 20));
+  plan.sharding.secondary_shard = parsed.count("hpz") > 0;
+  plan.sharding.weight_bits = parsed.count("qwz") > 0 ? 8 : 0;
+  plan.sharding.gradient_bits = parsed.count("qgz") > 0 ? 4 : 0;
+  plan.tp_bits = static_cast<int>(whole_number(parsed, "tp-bits", 0, 8));
   plan.schedule = schedule_of(parsed);
   plan.layout = layout_of(parsed);
   if (plan.chunks > 1 && parsed.count("schedule") == 0)
@@ -105,6 +111,12 @@ void add_plan_options(cxxopts::Options& options) {
       ("sequence-parallel", "shard tokens over tp outside its regions")
       ("zero-group", "data-parallel ranks that share out the states, the others hold copies (HSDP); 0: all",
        text()->default_value("0"))
+      ("inner-group", "ZeRO++: data-parallel ranks near each other, as those of a node; 0: no such groups",
+       text()->default_value("0"))
+      ("hpz", "ZeRO++: the backward gathers parameters within the inner group, from shards that the forward keeps")
+      ("qwz", "ZeRO++: parameters are gathered as codes of 8 bits")
+      ("qgz", "ZeRO++: gradients are reduced as codes of 4 bits, within the inner groups and then across")
+      ("tp-bits", "reductions over tp move codes of so many bits, 8 or 4; 0: not quantized", text()->default_value("0"))
       ("zero", "ZeRO stage: 0, 1 (optimizer states), 2 (and gradients), 3 (and parameters: FSDP)", text()->default_value("0"))
       ("schedule", schedule_names, text()->default_value("1f1b"))
       ("layout", "blocks of each of the pp * chunks parts in the model's order, as 3,4,4,3 or 19,20*6,21 (default: even); auto: as "

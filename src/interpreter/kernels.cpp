@@ -1,5 +1,6 @@
 #include "interpreter/kernels.hpp"
 
+#include "interpreter/quantize_kernels.hpp"
 #include "program/token_layout.hpp"
 
 #include <Eigen/Core>
@@ -853,6 +854,9 @@ void run_kernel(Op const& op, Views<Scalar> reads, Views<Scalar> writes, KernelC
     case OpKind::zero_fill: flat(writes[0]).setZero(); return;
     case OpKind::cast:
     case OpKind::copy: flat(writes[0]) = flat(reads[0]); return;
+    case OpKind::quantize: return quantize<Scalar>(op, reads[0], writes[0], writes[1]);
+    case OpKind::dequantize: return dequantize<Scalar>(op, reads[0], reads[1], writes[0]);
+    case OpKind::requantize: return requantize<Scalar>(op, reads, writes);
     case OpKind::norm_squared:
       writes[0].data[0] += static_cast<Scalar>(op.scale) * flat(reads[0]).square().sum();
       return;

@@ -60,6 +60,24 @@ std::int64_t padded_vocabulary(Framework const& framework, std::int64_t vocabula
   return (vocabulary + unit - 1) / unit * unit;
 }
 
+namespace {
+
+// ZeRO++ is the plan's choice, before it is a mechanism.
+Sharding with_zero_pp_of(Plan const& plan, Sharding sharding) {
+  Sharding const& chosen = plan.sharding;
+  if (chosen.inner_group > 0)
+    sharding.inner_group = chosen.inner_group;
+  if (chosen.secondary_shard)
+    sharding.secondary_shard = true;
+  if (chosen.weight_bits > 0)
+    sharding.weight_bits = chosen.weight_bits;
+  if (chosen.gradient_bits > 0)
+    sharding.gradient_bits = chosen.gradient_bits;
+  return sharding;
+}
+
+} // namespace
+
 Plan as_run_by(Framework const& framework, Plan plan) {
   bool const fp16 = plan.parameter_dtype == DType::fp16;
   plan.attention = framework.attention;
@@ -68,7 +86,7 @@ Plan as_run_by(Framework const& framework, Plan plan) {
   plan.bucket_elements = framework.bucket_elements;
   plan.gradient_dtype = fp16 ? framework.gradient_dtype_fp16 : framework.gradient_dtype;
   plan.reduction_dtype = fp16 ? framework.reduction_dtype_fp16 : framework.reduction_dtype;
-  plan.sharding = framework.sharding;
+  plan.sharding = with_zero_pp_of(plan, framework.sharding);
   plan.execution = framework.execution;
   return plan;
 }

@@ -67,6 +67,13 @@ std::string describe(Plan const& plan) {
   text += fmt::format(", zero {}", plan.zero_stage);
   if (plan.zero_group > 0)
     text += fmt::format(" in groups of {}", plan.zero_group);
+  if (plan.sharding.inner_group > 0)
+    text += fmt::format(", {} {}", plan.sharding.secondary_shard ? "hpZ" : "inner groups of",
+                        plan.sharding.inner_group);
+  if (plan.sharding.weight_bits > 0)
+    text += fmt::format(", qwZ int{}", plan.sharding.weight_bits);
+  if (plan.sharding.gradient_bits > 0)
+    text += fmt::format(", qgZ int{}", plan.sharding.gradient_bits);
   if (plan.offload.optimizer != MemoryTier::device)
     text += plan.offload.ratio < 1 ? fmt::format(", {:.0f} % of the optimizer on the host", 100 * plan.offload.ratio)
                                    : std::string(", optimizer on the host");

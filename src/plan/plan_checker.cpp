@@ -437,8 +437,47 @@ void check_sharding(Plan const& plan, Findings& findings) {
   not_negative("persistence_threshold", s.persistence_threshold);
 }
 
+void check_bits(std::string_view field, int bits, Findings& findings) {
+  if (bits != 0 && bits != 4 && bits != 8)
+    find(findings, fmt::format("{} is 0, 4 or 8", field), fmt::format("{} {}: codes have 4 or 8 bits", field, bits),
+         {0, 4, 8});
+}
+
+void check_zero_pp(Plan const& plan, Findings& findings) {
+  Sharding const& s = plan.sharding;
+  auto needs_stage = [&](std::string_view field, bool is_set, int least) {
+    if (is_set && plan.zero_stage < least)
+      find(findings, fmt::format("{} needs zero_stage", field),
+           fmt::format("{} needs zero stage {}{}, not {}", field, least, least < 3 ? " or more" : "", plan.zero_stage),
+           least < 3 ? std::vector<std::int64_t>{2, 3} : std::vector<std::int64_t>{3});
+  };
+  if (s.inner_group != 0 && (s.inner_group < 2 || plan.dp % s.inner_group != 0))
+    find(findings, "inner_group divides dp",
+         fmt::format("inner groups of {} ranks do not divide dp {}; 0 means none", s.inner_group, plan.dp),
+         nearest_of(divisors_from(plan.dp, 2), s.inner_group));
+  if (s.inner_group > 0 && plan.zero_group > 0)
+    find(findings, "inner_group without zero_group",
+         fmt::format("inner_group {}: with zero_group {} the ranks further apart hold copies; one of the two",
+                     s.inner_group, plan.zero_group),
+         {0});
+  needs_stage("inner_group", s.inner_group > 0, 1);
+  needs_stage("secondary_shard", s.secondary_shard, 3);
+  needs_stage("weight_bits", s.weight_bits > 0, 3);
+  needs_stage("gradient_bits", s.gradient_bits > 0, 2);
+  if (s.secondary_shard && s.inner_group == 0)
+    find(findings, "secondary_shard needs inner_group",
+         "secondary shards (hpZ) are shared out within an inner group: inner_group must be set",
+         nearest_of(divisors_from(plan.dp, 2), 8));
+  if (s.gradient_bits > 0 && s.reduce_once)
+    find(findings, "gradient_bits without reduce_once",
+         "quantized gradients are reduced in every micro-batch: reduce_once must be false");
+  check_bits("weight_bits", s.weight_bits, findings);
+  check_bits("gradient_bits", s.gradient_bits, findings);
+}
+
 void check_states(Plan const& plan, Findings& findings) {
   check_sharding(plan, findings);
+  check_zero_pp(plan, findings);
   auto is_float = [&](std::string_view field, DType dtype) {
     if (dtype != DType::bf16 && dtype != DType::fp16 && dtype != DType::fp32)
       find(findings, fmt::format("{} is a float", field),
@@ -468,10 +507,6 @@ void check_not_yet_there(Plan const& plan, Findings& findings) {
       find(findings, fmt::format("{} is not there yet", field),
            fmt::format("{}: no pass serves it yet; leave it out", field), {0});
   };
-  absent("inner_group", plan.sharding.inner_group > 0);
-  absent("secondary_shard", plan.sharding.secondary_shard);
-  absent("weight_bits", plan.sharding.weight_bits > 0);
-  absent("gradient_bits", plan.sharding.gradient_bits > 0);
   absent("tp_bits", plan.tp_bits > 0);
   absent("offload_optimizer disk", plan.offload.optimizer == MemoryTier::disk);
   absent("delayed_update", plan.offload.delayed_update);

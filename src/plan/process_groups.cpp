@@ -48,8 +48,16 @@ AxisSet data_group(Plan const& plan) {
 }
 
 AxisSet shard_axes(Plan const& plan) {
+  if (plan.zero_stage == 0)
+    return {};
+  return nontrivial(plan, plan.sharding.inner_group > 0 ? data_axes : AxisSet{Axis::cp, Axis::dp});
+}
+
+AxisSet inner_axes(Plan const& plan) {
   return plan.zero_stage >= 1 ? nontrivial(plan, {Axis::cp, Axis::dp}) : AxisSet{};
 }
+
+bool has_copies(Plan const& plan) { return plan.replicas() > 1 && !shard_axes(plan).contains(Axis::replica); }
 
 bool reduces_every_micro_batch(Plan const& plan) {
   return plan.zero_stage >= 2 && !shard_axes(plan).empty() && !plan.sharding.reduce_once;

@@ -1,6 +1,7 @@
 // Ranks and their groups. A group is named by the axes along which its members differ: {tp} is a tensor-parallel
 // group, {tp, pp} a model-parallel group, all axes the world. Data-parallel ranks form a grid: those along `dp` share out
-// the model states among them (ZeRO), those along `replica` hold copies; without copies there is one replica.
+// the model states among them (ZeRO), those along `replica` hold copies, or (ZeRO++) share them out too, further apart;
+// else there is one replica.
 #pragma once
 
 #include "plan/plan.hpp"
@@ -81,8 +82,12 @@ int group_size(Plan const& plan, AxisSet axes);
 AxisSet nontrivial(Plan const& plan, AxisSet axes);
 // The group over which parameters are replicated before any sharding: {dp}, {cp, dp}, ...; {dp} when it is one rank.
 AxisSet data_group(Plan const& plan);
-// The axes along which the model states are cut: ranks that see different tokens, without the replicas. Empty: not cut.
+// The axes along which the model states are cut: ranks that see different tokens, without copies. Empty: not cut.
 AxisSet shard_axes(Plan const& plan);
+// Those of them inside an inner group.
+AxisSet inner_axes(Plan const& plan);
+// Whether ranks along `replica` hold copies of shards.
+bool has_copies(Plan const& plan);
 // ZeRO-2 and 3: each micro-batch's gradients are reduced and accumulate in the ranks' shards.
 bool reduces_every_micro_batch(Plan const& plan);
 // Of the gradients that a layer's ops write.

@@ -12,7 +12,7 @@ using Placements = std::vector<AxisPlacement>;
 using Result = std::optional<Placements>;
 
 bool is_sharded(AxisPlacement p) { return p.kind == AxisPlacement::Kind::sharded; }
-bool is_partial(AxisPlacement p) { return p == partial_sum || p == partial_max; }
+bool is_partial(AxisPlacement p) { return p == partial_sum || p == partial_max || p == sum_terms; }
 bool by_tokens(AxisPlacement p) { return p == sharded(0); }
 bool by_feature(AxisPlacement p) { return is_sharded(p) && p.dimension > 0; }
 
@@ -188,6 +188,19 @@ Result swiglu(Op const& op, Operands const& o, Placements const& reads, Axis axi
   return Placements{feature_cut(*o.writes[0], axis)};
 }
 
+// Codes stand for what they were made of, be it whole, a shard or a term of a sum; only a kernel can add them up.
+Result encoded(Placements const& reads, std::size_t writes) {
+  if (reads[0] == partial_max || reads[0] == sum_terms)
+    return std::nullopt;
+  return Placements(writes, reads[0]);
+}
+
+Result decoded(Placements const& reads, std::size_t writes) {
+  if (reads[0] != reads[1] || reads[0] == partial_max)
+    return std::nullopt;
+  return Placements(writes, reads[0] == sum_terms ? sharded(0) : reads[0]);
+}
+
 // The squares of shards add up. What several ranks hold whole gives each of them the whole sum, or a part of it when
 // the op scales by 1 / (their number): the scale itself is the verifier's to check.
 Result norm_squared(Operands const& o, Placements const& reads, Axis axis) {
@@ -213,8 +226,11 @@ Result collective(Op const& op, AxisPlacement x, Axis axis) {
   if (!op.group.axes.contains(axis))
     return Placements{x};
   switch (op.kind) {
-    case OpKind::all_reduce: return is_partial(x) ? Result(Placements{replicated}) : std::nullopt;
+    case OpKind::all_reduce:
+      return x == partial_sum || x == partial_max ? Result(Placements{replicated}) : std::nullopt;
     case OpKind::all_to_all:
+      if (x == partial_sum)
+        return Placements{sum_terms};
       if (by_tokens(x)) // of all heads, packed
         return Placements{sharded(1)};
       return x == sharded(1) ? Result(Placements{sharded(0)}) : std::nullopt;
@@ -269,13 +285,19 @@ Result rule(Op const& op, Operands const& o, Placements const& reads, Axis axis)
     case OpKind::dropout_backward: return same_for_all(reads, writes);
     case OpKind::cast:
     case OpKind::copy: return Placements{reads[0]};
+    case OpKind::quantize: return encoded(reads, 2);
+    case OpKind::dequantize:
+    case OpKind::requantize: return decoded(reads, writes);
     case OpKind::norm_squared: return norm_squared(o, reads, axis);
     case OpKind::adam: return adam(reads, writes);
     case OpKind::all_reduce:
     case OpKind::all_gather:
     case OpKind::reduce_scatter:
     case OpKind::all_to_all:
-    case OpKind::ring_shift: return collective(op, reads[0], axis);
+    case OpKind::ring_shift:
+      if (o.reads[0]->dtype == DType::uint8 && (op.kind == OpKind::all_reduce || op.kind == OpKind::reduce_scatter))
+        return std::nullopt; // codes do not add up
+      return collective(op, reads[0], axis);
     case OpKind::send:
     case OpKind::wait: return Placements{};
     case OpKind::dropout_mask:

@@ -37,6 +37,7 @@ std::string to_string(Placement const& placement) {
       case AxisPlacement::Kind::sharded: text += fmt::format(" shard {}", on.dimension); break;
       case AxisPlacement::Kind::partial_sum: text += " partial sum"; break;
       case AxisPlacement::Kind::partial_max: text += " partial maximum"; break;
+      case AxisPlacement::Kind::terms: text += " terms of its shard"; break;
     }
   }
   return text.empty() ? "replicated" : text;
@@ -161,6 +162,9 @@ std::string_view to_string(OpKind kind) {
     case OpKind::zero_fill: return "zero_fill";
     case OpKind::cast: return "cast";
     case OpKind::copy: return "copy";
+    case OpKind::quantize: return "quantize";
+    case OpKind::dequantize: return "dequantize";
+    case OpKind::requantize: return "requantize";
     case OpKind::norm_squared: return "norm_squared";
     case OpKind::adam: return "adam";
     case OpKind::all_reduce: return "all_reduce";

@@ -19,9 +19,10 @@ namespace foreplan {
 
 // ---------------------------------------------------------------------------------------------------------- placement
 
-// What a tensor is along one axis: the same on all ranks, cut along a dimension, or a sum (or maximum) still to be taken.
+// What a tensor is along one axis: the same on all ranks, cut along a dimension, a sum (or maximum) still to be taken, or
+// the terms of the sum that is this rank's shard, one of each rank, side by side.
 struct AxisPlacement {
-  enum class Kind : std::uint8_t { replicated, sharded, partial_sum, partial_max };
+  enum class Kind : std::uint8_t { replicated, sharded, partial_sum, partial_max, terms };
   Kind kind = Kind::replicated;
   std::int8_t dimension = 0; // of the shape, when sharded
   friend bool operator==(AxisPlacement const&, AxisPlacement const&) = default;
@@ -29,6 +30,7 @@ struct AxisPlacement {
 inline constexpr AxisPlacement replicated{};
 inline constexpr AxisPlacement partial_sum{AxisPlacement::Kind::partial_sum, 0};
 inline constexpr AxisPlacement partial_max{AxisPlacement::Kind::partial_max, 0};
+inline constexpr AxisPlacement sum_terms{AxisPlacement::Kind::terms, 0};
 constexpr AxisPlacement sharded(int dimension) {
   return {AxisPlacement::Kind::sharded, static_cast<std::int8_t>(dimension)};
 }
@@ -188,6 +190,9 @@ enum class OpKind : std::uint8_t {
   zero_fill,    // -> x
   cast,         // x -> y
   copy,         // x -> y, from one memory to another; the stream says which
+  quantize,     // x -> codes, scales
+  dequantize,   // codes, scales -> y: of a sum's terms, their sum
+  requantize,   // codes, scales (a sum's terms) -> codes, scales (of the sum)
   norm_squared, // x, rw sum -> sum (adds scale * sum of squares)
   adam,         // gradient, sum, rw master, rw m, rw v -> master, m, v, parameter
   // communication
@@ -241,13 +246,18 @@ struct Op {
                                     // hold the same tensor
   bool transposed = false;          // linear_*: the weight is stored (out, in), not (in, out)
   int launches = 1;                 // kernels that the host issues for it
-  bool by_owner = false;            // all_gather: a broadcast of each member's part, one after the other
-  bool portable = false;            // fused attention: without the instructions of newer chips
-  bool core_attention = false;      // dropped and rebuilt by selective recompute
-  Group group;                      // collectives
-  Channel channel;                  // send, receive
-  MicroBatch micro_batch;           // step-level ops on boundaries
-  bool host_sync = false;           // the host issues nothing further until this op has ended
+  // quantize, dequantize, requantize: bits of a code; equal blocks, each with groups of its own, in the codes that are
+  // written (quantize) or read; quantize: x is so many rows of blocks, the codes hold it column by column.
+  int bits = 0;
+  int blocks = 1;
+  int swizzle = 1;
+  bool by_owner = false;       // all_gather: a broadcast of each member's part, one after the other
+  bool portable = false;       // fused attention: without the instructions of newer chips
+  bool core_attention = false; // dropped and rebuilt by selective recompute
+  Group group;                 // collectives
+  Channel channel;             // send, receive
+  MicroBatch micro_batch;      // step-level ops on boundaries
+  bool host_sync = false;      // the host issues nothing further until this op has ended
 
   // Ordering across streams: earlier ops of the same layer program and part, or of the same stage program. `entry`
   // stands for the compute op issued last before this layer program began.
@@ -349,10 +359,11 @@ struct Bucket {
   Chunk chunk;
   BufferId parameters;
   BufferId gradients;
-  std::int64_t elements = 0;      // with padding to a multiple of dp
-  Placement placement;            // of the parameters along tp and pp (dp: replicated)
-  Placement gradient_placement{}; // of the accumulated gradients
-  bool whole_parameters = true;   // between uses; false: they are gathered for each (ZeRO-3)
+  std::int64_t elements = 0;        // with padding to a multiple of dp
+  Placement placement;              // of the parameters along tp and pp (dp: replicated)
+  Placement gradient_placement{};   // of the accumulated gradients
+  bool whole_parameters = true;     // between uses; false: they are gathered for each (ZeRO-3)
+  bool quantized_gradients = false; // on the wire (qgZ)
   // What the optimizer works on, set by the zero pass: the whole bucket or this rank's shard of it.
   std::int64_t shard_elements = 0;
   AxisSet sharded_over;      // empty: not sharded

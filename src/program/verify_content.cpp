@@ -36,6 +36,16 @@ Placement comparable(Plan const& plan, Placement placement, bool flat) {
   return placement;
 }
 
+// What a view is of: a rank's own part of what all ranks hold is its shard.
+Placement of_view(Plan const& plan, Tensor const& view, Placement placement) {
+  for (Axis axis : all_axes) {
+    bool const is_own_part = degree(plan, axis) > 1 && view.stride[static_cast<std::size_t>(axis)] != 0;
+    if (is_own_part && placement[axis] == replicated && view.placement[axis].kind == AxisPlacement::Kind::sharded)
+      placement[axis] = view.placement[axis];
+  }
+  return placement;
+}
+
 class ContentCheck {
 public:
   ContentCheck(Program const& program, StageProgram const& stage, Coordinate const& at, std::size_t limit)
@@ -100,7 +110,7 @@ private:
       if (overlap <= 0)
         continue;
       covered += overlap;
-      Placement const has = comparable(program_.plan, piece.placement, flat);
+      Placement const has = comparable(program_.plan, of_view(program_.plan, tensor, piece.placement), flat);
       Placement const wants = comparable(program_.plan, tensor.placement, flat);
       if (has != wants)
         return find(fmt::format("{} reads {} as {}, but it is {}", who, tensor.name, to_string(wants), to_string(has)));
@@ -147,6 +157,30 @@ private:
 
 int members(Plan const& plan, Group const& group) {
   return group.pipeline_ends ? 2 * group_size(plan, group.axes) / plan.pp : group_size(plan, group.axes);
+}
+
+// Codes and scales are of whole blocks, and of so many terms as ranks gave them.
+std::string codes_finding(Plan const& plan, Op const& op, Operands const& o) {
+  if (op.kind != OpKind::quantize && op.kind != OpKind::dequantize && op.kind != OpKind::requantize)
+    return {};
+  bool const encodes = op.kind == OpKind::quantize;
+  Tensor const& codes = encodes ? *o.writes[0] : *o.reads[0];
+  Tensor const& scales = encodes ? *o.writes[1] : *o.reads[1];
+  std::int64_t terms = 1;
+  for (Axis axis : all_axes)
+    if (codes.placement[axis] == sum_terms)
+      terms *= degree(plan, axis);
+  bool fits = (op.bits == 4 || op.bits == 8) && op.blocks % (op.swizzle * terms) == 0 &&
+              codes.elements() % op.blocks == 0 && scales.elements() % op.blocks == 0;
+  if (encodes)
+    fits = fits && codes.elements() * 8 == o.reads[0]->elements() * op.bits;
+  else if (op.kind == OpKind::dequantize)
+    fits = fits && codes.elements() * 8 == o.writes[0]->elements() * op.bits * terms;
+  else
+    fits = fits && codes.elements() == o.writes[0]->elements() * terms &&
+           scales.elements() == o.writes[1]->elements() * terms;
+  return fits ? std::string{}
+              : fmt::format("{}: {} codes and {} scales do not fit", op.name, codes.elements(), scales.elements());
 }
 
 std::string size_finding(Plan const& plan, Op const& op, Operands const& o) {
@@ -245,6 +279,8 @@ std::vector<std::string> rule_findings(Plan const& plan, Op const& op, Operands 
                                        o.writes[i]->name, to_string(o.writes[i]->placement)));
   }
   if (std::string finding = size_finding(plan, op, o); !finding.empty())
+    findings.push_back(std::move(finding));
+  if (std::string finding = codes_finding(plan, op, o); !finding.empty())
     findings.push_back(std::move(finding));
   if (std::string finding = in_place_finding(plan, op, o); !finding.empty())
     findings.push_back(std::move(finding));

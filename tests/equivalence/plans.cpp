@@ -147,7 +147,9 @@ std::string describe(EquivalenceCase const& test) {
             (s.reduce_once ? ", reduced once" : "") + (s.reduce_replicas_once ? ", replicas once" : "") +
             ", prefetch " + std::to_string(s.prefetch) + " or " + std::to_string(s.prefetch_elements) + ", reuse " +
             std::to_string(s.reuse_distance) + ", live " + std::to_string(s.max_live) + ", persistent " +
-            std::to_string(s.persistence_threshold);
+            std::to_string(s.persistence_threshold) + ", inner " + std::to_string(s.inner_group) +
+            (s.secondary_shard ? ", hpZ" : "") + ", bits " + std::to_string(s.weight_bits) + " " +
+            std::to_string(s.gradient_bits);
   if (test.plan.cp > 1)
     text += ", cp " + std::to_string(test.plan.cp) + " " + std::string(to_string(test.plan.cp_type));
   if (test.plan.domino_slices > 1)
@@ -227,6 +229,41 @@ std::vector<EquivalenceCase> equivalence_cases(int draws) {
                      draws);
 }
 
+std::vector<EquivalenceCase> quantized_cases() {
+  struct Choice {
+    int tp, dp, inner_group;
+    bool secondary_shard;
+    int weight_bits, gradient_bits, zero_stage;
+  };
+  std::vector<EquivalenceCase> cases;
+  for (Model const& model : {small_gpt(2), small_llama(2)})
+    for (Choice const c : {Choice{1, 2, 0, false, 8, 0, 3},
+                           {1, 2, 2, true, 8, 4, 3},
+                           {1, 4, 0, false, 0, 4, 2},
+                           {1, 4, 2, false, 0, 8, 2},
+                           {1, 4, 2, true, 8, 0, 3},
+                           {1, 4, 2, false, 4, 4, 3},
+                           {1, 4, 2, true, 8, 4, 3},
+                           {2, 2, 2, true, 8, 4, 3}})
+      for (std::int64_t micro_batch : {1, 2}) {
+        Plan plan = one_device();
+        plan.tp = c.tp;
+        plan.dp = c.dp;
+        plan.zero_stage = c.zero_stage;
+        plan.micro_batch = micro_batch;
+        plan.recompute = micro_batch == 1 ? Recompute::none : Recompute::full;
+        plan.sharding.inner_group = c.inner_group;
+        plan.sharding.secondary_shard = c.secondary_shard;
+        plan.sharding.weight_bits = c.weight_bits;
+        // A sum of codes of 4 bits can lie halfway between two codes, where the last bit of a product decides: runs that are
+        // to agree exactly take 8 for the GPT, whose sums do.
+        bool const two_hops = c.inner_group > 0 && c.inner_group < c.dp;
+        plan.sharding.gradient_bits = model.biases && two_hops && c.gradient_bits > 0 ? 8 : c.gradient_bits;
+        cases.push_back({model, plan});
+      }
+  return cases;
+}
+
 // Everything that ZeRO stages 1 to 3 do with groups, units, gathers and reductions, drawn at random.
 std::vector<EquivalenceCase> sharding_cases(int count) {
   std::mt19937 random(3);
@@ -241,6 +278,10 @@ std::vector<EquivalenceCase> sharding_cases(int count) {
     plan.cp = pick(random, std::vector{1, 1, 1, 2});
     plan.recompute = pick(random, std::vector{Recompute::none, Recompute::selective, Recompute::full});
     Sharding& sharding = plan.sharding;
+    if (plan.zero_group == 0 && random() % 2 == 0) {
+      sharding.inner_group = pick(random, std::vector{2, 4});
+      sharding.secondary_shard = plan.zero_stage == 3 && random() % 4 > 0;
+    }
     sharding.reshard = pick(
         random, std::vector{Reshard::after_use, Reshard::after_use, Reshard::after_backward, Reshard::after_step});
     sharding.reduce_once = random() % 4 == 0;

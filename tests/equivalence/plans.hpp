@@ -27,6 +27,8 @@ std::string describe(EquivalenceCase const& test);
 std::vector<EquivalenceCase> equivalence_cases(int draws);
 // Drawn at random: how ZeRO stages 1 to 3 share out, gather and reduce.
 std::vector<EquivalenceCase> sharding_cases(int count);
+// ZeRO++ with codes on the wire: near the step of one device, not equal to it.
+std::vector<EquivalenceCase> quantized_cases();
 
 // The same for context parallelism of each type, with tp, sp, pp, dp, zero and recompute.
 std::vector<EquivalenceCase> context_parallel_cases(int draws);

@@ -11,10 +11,14 @@
 using namespace foreplan;
 
 TEST_CASE("quantized layouts", "[devices]") {
-  // 1000 elements in groups of 128: 8 scales; int4 takes 500 bytes, padded to 512.
-  STATIC_REQUIRE(packed_bytes({QuantizedFormat::int8, 1000, 128}) == 1008 + 32);
-  STATIC_REQUIRE(packed_bytes({QuantizedFormat::int4, 1000, 128}) == 512 + 32);
-  STATIC_REQUIRE(scales_offset({QuantizedFormat::fp8_e4m3, 16, 16}) == 16);
+  // 1000 elements in groups of 128: 8 scales; int4 takes 500 bytes.
+  STATIC_REQUIRE(group_count({QuantizedFormat::int8, 1000, 128}) == 8);
+  STATIC_REQUIRE(payload_bytes({QuantizedFormat::int8, 1000, 128}) == 1000);
+  STATIC_REQUIRE(payload_bytes({QuantizedFormat::int4, 1000, 128}) == 500);
+  // As few groups as hold no more than 8000 elements, of even sizes: 8001 elements in two of 4002 and 3999.
+  STATIC_REQUIRE(groups_of(8000) == 1);
+  STATIC_REQUIRE(groups_of(8001) == 2);
+  STATIC_REQUIRE(group_size(8001, 2) == 4002);
 
   STATIC_REQUIRE(pack_int4(-3, 7) == 0x7d); // -3 is 1101 in the low half
   for (int even = -8; even < 8; ++even)
@@ -24,6 +28,8 @@ TEST_CASE("quantized layouts", "[devices]") {
     }
   STATIC_REQUIRE(to_whole(2.5F) == 2); // ties to even
   STATIC_REQUIRE(to_whole(-3.5F) == -4);
+  STATIC_REQUIRE(to_whole(2.5) == 2);
+  STATIC_REQUIRE(to_whole(-126.51) == -127);
 }
 
 TEST_CASE("e4m3 by hand", "[devices]") {
@@ -57,9 +63,10 @@ TEST_CASE("what is quantized comes back within half a step of its group", "[devi
         std::vector<std::byte> x(static_cast<std::size_t>(elements * size_of(type))), back(x.size());
         for (std::int64_t i = 0; i < elements; ++i)
           store(x.data(), type, i, i < 256 ? 0 : normal(engine)); // two groups of zeros first
-        std::vector<std::byte> packed(static_cast<std::size_t>(packed_bytes(layout)));
-        cpu::quantize(x.data(), dtype, layout, packed.data());
-        cpu::dequantize(packed.data(), layout, back.data(), dtype);
+        std::vector<std::uint8_t> codes(static_cast<std::size_t>(payload_bytes(layout)));
+        std::vector<float> scales(static_cast<std::size_t>(group_count(layout)));
+        cpu::quantize(x.data(), dtype, layout, {codes.data(), scales.data()});
+        cpu::dequantize({codes.data(), scales.data()}, layout, back.data(), dtype);
         double worst = 0;
         for (std::int64_t first = 0; first < elements; first += layout.group) {
           double largest = 0;

@@ -6,6 +6,8 @@
 #include "tests/law/program_counts.hpp"
 
 #include <array>
+#include <cmath>
+#include <utility>
 
 using namespace foreplan;
 
@@ -207,4 +209,91 @@ TEST_CASE("ZeRO 3 keeps the running layer's parameters and the next one's, and t
   Program const program = compile(gpt_7b(), data_parallel(3));
   CHECK(most_alive(program, Category::parameters) == 2 * (positions + table + block));
   CHECK(most_alive(program, Category::gradients) == 2 * (table + 2 * block));
+}
+
+namespace {
+
+Plan zero_pp(int inner_group) {
+  Plan plan = data_parallel(3);
+  plan.sharding.inner_group = inner_group;
+  return plan;
+}
+
+// Bytes of the fp32 scales of a bucket in `blocks` blocks: groups of at most 8000 elements.
+double scale_bytes(double elements, int blocks) { return 4.0 * blocks * std::ceil(elements / blocks / 8000); }
+
+constexpr double matrices = 12.0 * 4096 * 4096; // of a block
+constexpr AxisSet world{Axis::dp, Axis::replica};
+
+} // namespace
+
+// hpZ (ZeRO++, arXiv 2306.10209, section 3.2): the blocks' gathers for the backward stay inside groups of 8, from shards that the
+// forward keeps, 1 / 8 of the blocks more memory. The ends are gathered for forwards only.
+TEST_CASE("hpZ: the backward gathers inside the group; 1 / G of what it gathers is kept") {
+  auto const P = static_cast<double>(parameter_count(gpt_7b()));
+  double const base = of(persistent_bytes(compile(gpt_7b(), zero_pp(8)).stages[0]), Category::parameters);
+  CHECK(base == 2 * P / ranks);
+  Plan plan = zero_pp(8);
+  plan.sharding.secondary_shard = true;
+  Program const program = compile(gpt_7b(), plan);
+  CHECK(bytes_over(program, Axis::dp) == Approx(36 * block * 2 * 7 / 8).epsilon(1e-12));
+  CHECK(bytes_over(program, world) == Approx((P + table + P) * 2 * 63 / 64).epsilon(1e-12));
+  CHECK(of(persistent_bytes(program.stages[0]), Category::parameters) == base + 36 * block * 2 / 8);
+  plan.sharding.weight_bits = 8; // kept as codes: half, and scales
+  CHECK(of(persistent_bytes(compile(gpt_7b(), plan).stages[0]), Category::parameters) ==
+        base + 36 * (block / 8 + scale_bytes(block / 8, 1)));
+}
+
+// qwZ (section 3.1): a byte an element, and the scales of every rank's shard.
+TEST_CASE("qwZ: gathers move half the bytes, and 4 in 8000 more for scales") {
+  auto const P = static_cast<double>(parameter_count(gpt_7b()));
+  Plan plan = zero_pp(0);
+  plan.sharding.weight_bits = 8;
+  double const scales = scale_bytes(positions, ranks) + 2 * scale_bytes(table, ranks) + 72 * scale_bytes(block, ranks);
+  double const gathered = 2 * P - positions;
+  CHECK(bytes_over(compile(gpt_7b(), plan), Axis::dp) == Approx((gathered + scales + 2 * P) * 63 / 64).epsilon(1e-12));
+  CHECK(scales / gathered == Approx(4.0 / 8000).epsilon(0.005));
+}
+
+// qgZ (section 4): of a matrix's 2 E bytes M, M / 4 (G - 1) / G inside the group, and M / (4 G) (n - 1) / n across n groups, with
+// scales; norms and biases are reduced as they are.
+TEST_CASE("qgZ: M / 4 (G - 1) / G inside the group, M / (4 G) (n - 1) / n across") {
+  auto const P = static_cast<double>(parameter_count(gpt_7b()));
+  Plan plan = zero_pp(8);
+  plan.sharding.gradient_bits = 4;
+  Program const program = compile(gpt_7b(), plan);
+  double const words = table - 2 * 4096; // the table without the last norm
+  double const M = 2 * (words + positions + 36 * matrices);
+  double scales = 0; // of the first hop
+  for (auto const& [count, elements] : {std::pair(1.0, words), std::pair(1.0, positions), std::pair(36.0, matrices)})
+    scales += count * scale_bytes(elements, ranks);
+  double const vectors = P - M / 2;
+  double const gathered = 2 * P - positions - 2 * 4096; // the last norm, apart from the table, for the head alone
+  CHECK(bytes_over(program, Axis::dp) == Approx((M / 4 + scales) * 7 / 8).epsilon(1e-12));
+  CHECK(bytes_over(program, Axis::replica) == Approx((M / 4 + scales) / 8 * 7 / 8).epsilon(1e-12));
+  CHECK(bytes_over(program, world) == Approx((gathered + vectors) * 2 * 63 / 64).epsilon(1e-12));
+}
+
+// What a group of 8 sends to the 7 others, in units of 7 / 8: of a gather or scatter over all its whole, of a second hop what its
+// 8 ranks exchange. ZeRO 3 with an untied head: M for the forward, M for the blocks' backward, M of gradients; ZeRO++:
+// M / 2, nothing, M / 4 (the table of section 1), with 1 in 2000 for scales and the vectors' gradients.
+TEST_CASE("ZeRO++ sends 0.75 M across groups instead of 3 M, in every micro-batch") {
+  Model model = gpt_7b();
+  model.tied_embeddings = false;
+  auto const M = 2 * static_cast<double>(parameter_count(model));
+  for (int m : {1, 3}) {
+    Plan plan = zero_pp(8);
+    plan.global_batch = ranks * m;
+    auto across = [&] {
+      Program const program = compile(model, plan);
+      return bytes_over(program, world) * 64 / 63 + 8 * bytes_over(program, Axis::replica) * 8 / 7;
+    };
+    CHECK(across() == Approx(m * (2 * M + 36 * block * 2)).epsilon(1e-3)); // but for the last norm, with the head
+    plan.sharding.secondary_shard = true;
+    CHECK(across() == Approx(m * 2 * M).epsilon(1e-12));
+    plan.sharding.weight_bits = 8;
+    CHECK(across() == Approx(m * 1.5 * M).epsilon(1e-3));
+    plan.sharding.gradient_bits = 4;
+    CHECK(across() == Approx(m * 0.75 * M).epsilon(2e-3));
+  }
 }

@@ -145,6 +145,36 @@ std::vector<ProofCase> proof_cases() {
               plan.gradient_dtype = DType::bf16;
               plan.sharding.reduce_replicas_once = true;
             })},
+      {"llama, dp 4 zero 3, inner groups of 2, hpZ", small_llama(2),
+       with(base(1, 1, 4),
+            [](Plan& plan) {
+              plan.zero_stage = 3;
+              plan.sharding.inner_group = 2;
+              plan.sharding.secondary_shard = true;
+            })},
+      {"gpt, dp 4 zero 3, qwZ", small_gpt(2),
+       with(base(1, 1, 4),
+            [](Plan& plan) {
+              plan.zero_stage = 3;
+              plan.sharding.weight_bits = 8;
+            })},
+      {"llama, dp 4 zero 2, inner groups of 2, qgZ", small_llama(2),
+       with(base(1, 1, 4),
+            [](Plan& plan) {
+              plan.zero_stage = 2;
+              plan.sharding.inner_group = 2;
+              plan.sharding.gradient_bits = 4;
+            })},
+      {"llama, tp 2 sp, dp 4 zero 3, inner groups of 2, hpZ, qwZ, qgZ", small_llama(2),
+       with(base(2, 1, 4),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.zero_stage = 3;
+              plan.sharding.inner_group = 2;
+              plan.sharding.secondary_shard = true;
+              plan.sharding.weight_bits = 8;
+              plan.sharding.gradient_bits = 4;
+            })},
       {"llama, dp 4 zero 1 in groups of 2", small_llama(2),
        with(base(1, 1, 4),
             [](Plan& plan) {

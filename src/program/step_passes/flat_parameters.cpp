@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace foreplan {
@@ -20,13 +21,14 @@ public:
     LayerRange const range = stage_.chunks[chunk.index()];
     for (Sort sort : {Sort::split, Sort::whole, Sort::tied})
       for (bool cut : {true, false})
-        lay_out(chunk, range, sort, cut);
+        for (bool quantized : {true, false})
+          lay_out(chunk, range, {sort, cut, quantized});
   }
 
   void allocate() {
     for (std::size_t k = 0; k < stage_.buckets.size(); ++k) {
       Bucket& bucket = stage_.buckets[k];
-      std::int64_t const shards = group_size(program_.plan, data_axes);
+      std::int64_t const shards = group_size(program_.plan, data_axes) * least_shard(program_.plan);
       bucket.elements = (bucket.elements + shards - 1) / shards * shards;
       Buffer& parameters = stage_.buffers[bucket.parameters.index()];
       Buffer& gradients = stage_.buffers[bucket.gradients.index()];
@@ -39,21 +41,50 @@ public:
   }
 
 private:
+  // Elements of which a shard is a multiple. Codes of 4 bits share bytes; DeepSpeed's groups are whole multiples of 8.
+  static std::int64_t least_shard(Plan const& plan) {
+    return plan.sharding.weight_bits > 0 || plan.sharding.gradient_bits > 0 ? 8 : 1;
+  }
+
   enum class Sort { split, whole, tied };
 
-  // The parameters of one sort: those that are gathered for each use (`cut`), or those that are not.
-  void lay_out(Chunk chunk, LayerRange range, Sort sort, bool cut) {
+  // What parameters of a bucket have in common.
+  struct Kind {
+    Sort sort = Sort::split;
+    bool cut = false;       // gathered for each use
+    bool quantized = false; // their gradients on the wire
+    friend bool operator==(Kind const&, Kind const&) = default;
+  };
+
+  void lay_out(Chunk chunk, LayerRange range, Kind const& kind) {
     open_ = none;
     for (int layer = range.last - 1; layer >= range.first; --layer) {
       std::vector<Parameter> const& parameters = layer_program(layer).parameters;
       for (std::size_t p = 0; p < parameters.size(); ++p)
-        if (sort_of(parameters[p]) == sort && is_cut(parameters[p]) == cut)
+        if (kind_of(layer, p) == kind)
           place(chunk, layer, p);
-      bool const is_full = sort == Sort::split && open_ != none && program_.plan.bucket_elements > 0 &&
+      bool const is_full = kind.sort == Sort::split && open_ != none && program_.plan.bucket_elements > 0 &&
                            bucket().elements >= program_.plan.bucket_elements;
-      if (cut || is_full)
+      if (kind.cut || is_full)
         open_ = none;
     }
+  }
+
+  Kind kind_of(int layer, std::size_t p) const {
+    Parameter const& parameter = layer_program(layer).parameters[p];
+    return {sort_of(parameter), is_cut(parameter), is_quantized(layer_program(layer), p)};
+  }
+
+  // qgZ: of matrices, which stand second in the ops that use them; the gradients of vectors (norms, biases) are reduced as
+  // they are (coalesced_collectives.py, all_to_all_quant_reduce).
+  bool is_quantized(LayerProgram const& layer, std::size_t p) const {
+    BufferRef const parameter{BufferRef::Scope::parameter, static_cast<std::int32_t>(p)};
+    return program_.plan.sharding.gradient_bits > 0 &&
+           std::any_of(layer.forward.begin(), layer.forward.end(), [&](Op const& op) {
+             bool const takes_matrix = op.kind == OpKind::linear_forward || op.kind == OpKind::embedding_forward ||
+                                       op.kind == OpKind::add_positions;
+             return takes_matrix && layer[op.reads[1]].buffer == parameter;
+           });
   }
 
   bool is_cut(Parameter const& parameter) const {
@@ -89,7 +120,7 @@ private:
       }
     }
     if (open_ == none)
-      open(chunk, layer, parameter);
+      open(chunk, layer, p);
     bucket().lowest_layer = layer;
     homes[p] = {bucket().parameters, bucket().gradients, bucket().elements};
     bucket().elements += parameter.elements();
@@ -99,13 +130,15 @@ private:
     }
   }
 
-  void open(Chunk chunk, int layer, Parameter const& parameter) {
+  void open(Chunk chunk, int layer, std::size_t p) {
+    Parameter const& parameter = layer_program(layer).parameters[p];
     std::size_t const k = stage_.buckets.size();
     std::string const name = fmt::format("bucket {}", k);
     Bucket bucket;
     bucket.chunk = chunk;
     bucket.highest_layer = bucket.lowest_layer = layer;
     bucket.whole_parameters = !is_cut(parameter);
+    bucket.quantized_gradients = is_quantized(layer_program(layer), p);
     bucket.placement = flat(parameter.placement);
     bucket.gradient_placement = flat(parameter.gradient_placement);
     bucket.parameters = add_buffer(

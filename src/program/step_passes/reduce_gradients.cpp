@@ -33,7 +33,7 @@ TensorId reduce_gradients(Plan const& plan, StageProgram& stage, std::size_t k, 
   TensorId const shard = reduce(OpKind::reduce_scatter, fmt::format("reduce bucket {}", k), Stream::dp,
                                 bucket.sharded_over, whole,
                                 flat_shard(stage, plan, wire, bucket.gradient_placement, bucket.sharded_over));
-  if (plan.replicas() == 1 || !over_replicas)
+  if (!has_copies(plan) || !over_replicas)
     return shard;
   return reduce(OpKind::all_reduce, fmt::format("sum bucket {} over replicas", k), Stream::replica, Axis::replica,
                 shard, own);

@@ -98,6 +98,23 @@ TensorId reduce_gradients(Plan const& plan, StageProgram& stage, std::size_t k, 
                           std::vector<Element>& result);
 // Where the reduction takes place: the bucket's gradients, or a temporary in the reduction's dtype with a copy of them.
 BufferId gradients_on_wire(Plan const& plan, StageProgram& stage, std::size_t k, std::vector<Element>& result);
+// ZeRO++ (zero_pp.cpp). Each returns or lists the temporaries that hold codes, for whoever comes behind to release.
+// The bucket's parameters from all shards, as codes if the plan says so.
+std::vector<BufferRef> gather_parameters(Plan const& plan, StageProgram& stage, std::size_t k,
+                                         std::vector<Element>& result);
+// hpZ: the inner group's ranks hold a bucket's parameters between them, in the parameters' dtype or as codes and scales.
+struct SecondaryShard {
+  TensorId values;
+  TensorId scales;
+};
+SecondaryShard add_secondary_shard(Plan const& plan, StageProgram& stage, std::size_t k);
+void keep_secondary_shard(Plan const& plan, StageProgram& stage, std::size_t k, SecondaryShard const& shard,
+                          std::vector<Element>& result);
+std::vector<BufferRef> gather_secondary_shards(Plan const& plan, StageProgram& stage, std::size_t k,
+                                               SecondaryShard const& shard, std::vector<Element>& result);
+// qgZ: the rank's shard of the sum of the bucket's gradients.
+TensorId reduce_quantized_gradients(Plan const& plan, StageProgram& stage, std::size_t k, std::vector<Element>& result,
+                                    std::vector<BufferRef>& temporaries);
 // The parts of a slot, in issue order, cut behind each layer after which `cut` is true.
 std::vector<Slot> cut_slot(StageProgram& stage, Slot slot, std::function<bool(int layer)> const& cut);
 

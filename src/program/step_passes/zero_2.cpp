@@ -38,11 +38,11 @@ public:
 private:
   struct Reduction {
     std::size_t bucket;
-    BufferId wire;
-    TensorId sum; // this rank's part
+    std::vector<BufferRef> temporaries; // of the reduction
+    TensorId sum;                       // this rank's part
   };
 
-  bool sums_replicas_at_end() const { return plan_.replicas() > 1 && plan_.sharding.reduce_replicas_once; }
+  bool sums_replicas_at_end() const { return has_copies(plan_) && plan_.sharding.reduce_replicas_once; }
 
   // Of the accumulated gradients; along replica a part of the sum until it is taken.
   TensorId accumulated(Bucket const& bucket, bool summed_over_replicas) {
@@ -97,12 +97,18 @@ private:
       return;
     accumulate();
     for (std::size_t k : complete_) {
+      if (stage_.buckets[k].quantized_gradients) {
+        Reduction reduction{k, {}, {}};
+        reduction.sum = reduce_quantized_gradients(plan_, stage_, k, result_, reduction.temporaries);
+        reduced_.push_back(std::move(reduction));
+        continue;
+      }
       BufferId const gradients = stage_.buckets[k].gradients;
       BufferId const wire = gradients_on_wire(plan_, stage_, k, result_);
       if (wire != gradients)
         std::get<Op>(result_.back()).releases = {{BufferRef::Scope::stage, gradients.value()}};
       TensorId const sum = reduce_gradients(plan_, stage_, k, wire, !sums_replicas_at_end(), result_);
-      reduced_.push_back({k, wire, sum});
+      reduced_.push_back({k, {{BufferRef::Scope::stage, wire.value()}}, sum});
     }
     complete_.clear();
   }
@@ -112,7 +118,7 @@ private:
       TensorId const sum = accumulated(stage_.buckets[reduction.bucket], !sums_replicas_at_end());
       Op op = step_op(stage_, OpKind::accumulate, fmt::format("accumulate bucket {}", reduction.bucket),
                       Stream::compute, {reduction.sum, sum}, {sum});
-      op.releases = {{BufferRef::Scope::stage, reduction.wire.value()}};
+      op.releases = reduction.temporaries;
       result_.emplace_back(std::move(op));
     }
     reduced_.clear();

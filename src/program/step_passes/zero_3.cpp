@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 
 namespace foreplan {
@@ -23,6 +24,8 @@ public:
     std::vector<Element> const elements = cut_at_layers();
     find_uses(elements);
     gathered_.assign(stage_.buckets.size(), false);
+    codes_.resize(stage_.buckets.size());
+    secondary_.resize(stage_.buckets.size());
     std::size_t use = 0;
     for (Element const& element : elements) {
       Slot const* slot = std::get_if<Slot>(&element);
@@ -31,6 +34,7 @@ public:
         continue;
       }
       gather_up_to(window_end(use), use);
+      release_codes(use);
       result_.push_back(element);
       give_up(use++);
     }
@@ -41,6 +45,7 @@ private:
   // A pass of a layer that uses parameters.
   struct Use {
     MicroBatch micro_batch;
+    bool backward = false;
     std::vector<std::size_t> buckets;
     std::int64_t elements = 0;
   };
@@ -82,7 +87,7 @@ private:
         auto const [buckets, is_new] = known.try_emplace({slot->first, slot->kind});
         if (is_new)
           buckets->second = buckets_of(slot->first, slot->kind);
-        Use use{slot->micro_batch, buckets->second, 0};
+        Use use{slot->micro_batch, slot->kind == SlotKind::backward, buckets->second, 0};
         for (std::size_t k : use.buckets)
           use.elements += stage_.buckets[k].elements;
         uses_.push_back(std::move(use));
@@ -119,20 +124,45 @@ private:
           continue;
         if (u > use && !has_room)
           return;
-        gather(k);
+        gather(k, u);
         live_ += size;
       }
   }
 
-  void gather(std::size_t k) {
-    Bucket const& bucket = stage_.buckets[k];
-    TensorId const from = add_tensor(stage_,
-                                     own_part(stage_, plan_, bucket, bucket.shard_parameters, bucket.placement));
-    TensorId const to = add_tensor(stage_, flat_tensor(stage_, bucket.parameters, bucket.placement));
-    Op op = step_op(stage_, OpKind::all_gather, fmt::format("gather bucket {}", k), Stream::dp, {from}, {to});
-    op.group = {bucket.sharded_over, false};
-    result_.emplace_back(std::move(op));
+  void gather(std::size_t k, std::size_t use) {
     gathered_[k] = true;
+    if (uses_[use].backward && secondary_[k]) {
+      codes_[k] = gather_secondary_shards(plan_, stage_, k, *secondary_[k], result_);
+      return;
+    }
+    codes_[k] = gather_parameters(plan_, stage_, k, result_);
+    if (!plan_.sharding.secondary_shard || secondary_[k] || !is_next_gathered_by_backward(k, use))
+      return; // one that is kept serves all of the step's micro-batches
+    secondary_[k] = add_secondary_shard(plan_, stage_, k);
+    keep_secondary_shard(plan_, stage_, k, *secondary_[k], result_);
+  }
+
+  // Whether the gather after the one for `use` is a backward's.
+  bool is_next_gathered_by_backward(std::size_t k, std::size_t use) const {
+    while (true) {
+      std::vector<std::size_t> const& buckets = uses_[use].buckets;
+      auto const i = static_cast<std::size_t>(std::find(buckets.begin(), buckets.end(), k) - buckets.begin());
+      std::size_t const next = next_use_[use][i];
+      if (next == never || !is_kept(use, i))
+        return next != never && uses_[next].backward;
+      use = next;
+    }
+  }
+
+  // In front of the use the parameters are there: what they came in is no longer needed.
+  void release_codes(std::size_t use) {
+    Op op = step_op(stage_, OpKind::wait, "give up codes", Stream::compute, {}, {});
+    for (std::size_t k : uses_[use].buckets) {
+      op.releases.insert(op.releases.end(), codes_[k].begin(), codes_[k].end());
+      codes_[k].clear();
+    }
+    if (!op.releases.empty())
+      result_.emplace_back(std::move(op));
   }
 
   // Whether the i-th bucket of the use stays gathered.
@@ -171,8 +201,10 @@ private:
   std::vector<std::vector<std::size_t>> next_use_; // of each use's buckets
   std::vector<std::vector<bool>> goes_on_;         // whether the micro-batch uses it again
   std::vector<Element> result_;
-  std::vector<bool> gathered_; // by bucket
-  std::int64_t live_ = 0;      // elements gathered
+  std::vector<bool> gathered_;                           // by bucket
+  std::vector<std::vector<BufferRef>> codes_;            // of gathered buckets, not given up yet
+  std::vector<std::optional<SecondaryShard>> secondary_; // of buckets whose forward has kept one
+  std::int64_t live_ = 0;                                // elements gathered
 };
 
 } // namespace

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <vector>
 
 namespace foreplan::cpu {
@@ -121,8 +122,7 @@ Byte* at(Byte* data, std::int64_t element, DType dtype) {
 
 } // namespace
 
-void quantize(void const* from, DType dtype, QuantizedLayout const& layout, std::byte* packed) {
-  auto* scales = reinterpret_cast<float*>(packed + scales_offset(layout));
+void quantize(void const* from, DType dtype, QuantizedLayout const& layout, CodesAndScales<std::uint8_t, float> to) {
   for_each_group_run(layout, [&](GroupRun const& run) {
     auto const* source = at(static_cast<char const*>(from), run.first, dtype);
     prefetch(source + run.elements * size_of(dtype), run.elements * size_of(dtype)); // of the next run
@@ -132,24 +132,92 @@ void quantize(void const* from, DType dtype, QuantizedLayout const& layout, std:
       std::int64_t const begin = i * layout.group, count = std::min(layout.group, run.elements - begin);
       float const largest = dtype == DType::fp32 ? largest_of(wide + begin, count)
                                                  : widen(narrow + begin, count, run.values + begin);
-      scales[run.group + i] = scale_of(layout.format, largest);
-      run.numbers[i] = inverse_scale(scales[run.group + i]);
+      to.scales[run.group + i] = scale_of(layout.format, largest);
+      run.numbers[i] = inverse_scale(to.scales[run.group + i]);
     }
     encode(dtype == DType::fp32 ? wide : run.values, run.elements, layout, run.numbers,
-           reinterpret_cast<std::uint8_t*>(packed) + payload_bytes(layout.format, run.first));
+           to.codes + payload_bytes(layout.format, run.first));
   });
 }
 
-void dequantize(std::byte const* packed, QuantizedLayout const& layout, void* to, DType dtype) {
-  auto const* scales = reinterpret_cast<float const*>(packed + scales_offset(layout));
+void dequantize(CodesAndScales<std::uint8_t const, float const> from, QuantizedLayout const& layout, void* to,
+                DType dtype) {
   for_each_group_run(layout, [&](GroupRun const& run) {
     auto* destination = at(static_cast<char*>(to), run.first, dtype);
     float* values = dtype == DType::fp32 ? reinterpret_cast<float*>(destination) : run.values;
-    decode(reinterpret_cast<std::uint8_t const*>(packed) + payload_bytes(layout.format, run.first), run.elements,
-           layout, scales + run.group, values);
+    decode(from.codes + payload_bytes(layout.format, run.first), run.elements, layout, from.scales + run.group, values);
     if (dtype != DType::fp32)
       from_floats(values, dtype, run.elements, destination);
   });
+}
+
+namespace {
+
+QuantizedFormat format_of(Op const& op) { return op.bits == 4 ? QuantizedFormat::int4 : QuantizedFormat::int8; }
+
+// One of the `op.blocks` equal blocks of codes.
+QuantizedLayout block_layout(Op const& op, Operand const& codes, Operand const& scales) {
+  std::int64_t const elements = size(codes) * 8 / op.bits / op.blocks;
+  return {format_of(op), elements, group_size(elements, size(scales) / op.blocks)};
+}
+
+// Where block `b` of the codes begins, and its scales.
+template <class Byte, class Scale>
+CodesAndScales<Byte, Scale> block_at(Op const& op, Operand const& codes, Operand const& scales, std::int64_t b) {
+  return {static_cast<Byte*>(codes.data) + size(codes) / op.blocks * b,
+          static_cast<Scale*>(scales.data) + size(scales) / op.blocks * b};
+}
+
+// The sum of a block's terms, block `b` of each of `terms`.
+void add_up(Op const& op, Operands codes, std::int64_t terms, std::int64_t b, std::vector<float>& sum) {
+  QuantizedLayout const layout = block_layout(op, codes[0], codes[1]);
+  std::int64_t const blocks = op.blocks / terms;
+  std::vector<float> term(static_cast<std::size_t>(layout.elements));
+  sum.assign(term.size(), 0);
+  for (std::int64_t t = 0; t < terms; ++t) {
+    dequantize(block_at<std::uint8_t const, float const>(op, codes[0], codes[1], t * blocks + b), layout, term.data(),
+               DType::fp32);
+    std::transform(sum.begin(), sum.end(), term.begin(), sum.begin(), std::plus<>());
+  }
+}
+
+} // namespace
+
+void quantize(Op const& op, Operands reads, Operands writes) {
+  QuantizedLayout const layout = block_layout(op, writes[0], writes[1]);
+  std::int64_t const columns = op.blocks / op.swizzle;
+  for (std::int64_t b = 0; b < op.blocks; ++b) {
+    std::int64_t const from = b % op.swizzle * columns + b / op.swizzle;
+    quantize(address(reads[0], from * layout.elements), dtype(reads[0]), layout,
+             block_at<std::uint8_t, float>(op, writes[0], writes[1], b));
+  }
+}
+
+void dequantize(Op const& op, Operands reads, Operands writes) {
+  QuantizedLayout const layout = block_layout(op, reads[0], reads[1]);
+  std::int64_t const terms = layout.elements * op.blocks / size(writes[0]);
+  std::vector<float> sum;
+  for (std::int64_t b = 0; b < op.blocks / terms; ++b) {
+    if (terms == 1) {
+      dequantize(block_at<std::uint8_t const, float const>(op, reads[0], reads[1], b), layout,
+                 address(writes[0], b * layout.elements), dtype(writes[0]));
+      continue;
+    }
+    add_up(op, reads, terms, b, sum);
+    from_floats(sum.data(), dtype(writes[0]), layout.elements, address(writes[0], b * layout.elements));
+  }
+}
+
+void requantize(Op const& op, Operands reads, Operands writes) {
+  QuantizedLayout const layout = block_layout(op, reads[0], reads[1]);
+  std::int64_t const terms = size(reads[0]) / size(writes[0]);
+  std::vector<float> sum;
+  Op result = op;
+  result.blocks = static_cast<int>(op.blocks / terms);
+  for (std::int64_t b = 0; b < result.blocks; ++b) {
+    add_up(op, reads, terms, b, sum);
+    quantize(sum.data(), DType::fp32, layout, block_at<std::uint8_t, float>(result, writes[0], writes[1], b));
+  }
 }
 
 } // namespace foreplan::cpu

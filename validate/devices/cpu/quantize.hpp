@@ -1,15 +1,28 @@
-// Block quantization on the CPU, on all threads of the caller's OpenMP setting. Layout: ../quantize_layout.hpp.
+// Block quantization on the CPU, on all threads of the caller's OpenMP setting.
 #pragma once
 
-#include "plan/plan.hpp"
-#include "validate/devices/quantize_layout.hpp"
+#include "program/quantization.hpp"
+#include "validate/devices/cpu/values.hpp"
 
-#include <cstddef>
+#include <cstdint>
 
 namespace foreplan::cpu {
 
-// `from` and `to`: layout.elements of bf16 or fp32; `packed`: packed_bytes(layout), at a multiple of 4 bytes.
-void quantize(void const* from, DType dtype, QuantizedLayout const& layout, std::byte* packed);
-void dequantize(std::byte const* packed, QuantizedLayout const& layout, void* to, DType dtype);
+// Codes of payload_bytes(layout), scales of group_count(layout).
+template <class Byte, class Scale>
+struct CodesAndScales {
+  Byte* codes;
+  Scale* scales;
+};
+
+// `from` and `to`: layout.elements of bf16 or fp32.
+void quantize(void const* from, DType dtype, QuantizedLayout const& layout, CodesAndScales<std::uint8_t, float> to);
+void dequantize(CodesAndScales<std::uint8_t const, float const> from, QuantizedLayout const& layout, void* to,
+                DType dtype);
+
+// The ops of these kinds.
+void quantize(Op const& op, Operands reads, Operands writes);
+void dequantize(Op const& op, Operands reads, Operands writes);
+void requantize(Op const& op, Operands reads, Operands writes);
 
 } // namespace foreplan::cpu

@@ -1,4 +1,5 @@
 #include "validate/devices/cpu/kernels.hpp"
+#include "validate/devices/cpu/quantize.hpp"
 
 #include "validate/devices/reference_kernels.hpp"
 
@@ -68,6 +69,9 @@ void run_kernel(Op const& op, std::span<Operand const> reads, std::span<Operand 
     case OpKind::zero_fill: return cpu::zero_fill(writes[0]);
     case OpKind::cast:
     case OpKind::copy: return cpu::cast(reads[0], writes[0]);
+    case OpKind::quantize: return cpu::quantize(op, reads, writes);
+    case OpKind::dequantize: return cpu::dequantize(op, reads, writes);
+    case OpKind::requantize: return cpu::requantize(op, reads, writes);
     case OpKind::norm_squared: return cpu::norm_squared(op, reads, writes);
     case OpKind::adam: return cpu::adam(op, reads, writes, context);
     case OpKind::take_keys_values:

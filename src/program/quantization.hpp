@@ -1,7 +1,7 @@
 // Block quantization: how groups of consecutive elements become 8 or 4 bits with one fp32 scale each, bit by bit. Plain
-// functions of numbers, shared by the kernels of every device.
-//   memory: payload (elements in order; of int4 two a byte, the even one in the low half), padding to 16 bytes,
-//   scales (fp32, one a group; the last group may be short)
+// functions of numbers, shared by the interpreter and the kernels of every device.
+//   codes: elements in order; of int4 two a byte, the even one in the low half
+//   scales: fp32, one a group; the last group may be short
 //   x is about scale * code; scale = largest |x| of the group / largest code, 0 for a group of zeros
 #pragma once
 
@@ -32,26 +32,42 @@ FOREPLAN_ANY_DEVICE constexpr std::int64_t group_count(QuantizedLayout const& la
 FOREPLAN_ANY_DEVICE constexpr std::int64_t payload_bytes(QuantizedFormat format, std::int64_t elements) {
   return format == QuantizedFormat::int4 ? (elements + 1) / 2 : elements;
 }
-FOREPLAN_ANY_DEVICE constexpr std::int64_t scales_offset(QuantizedLayout const& layout) {
-  return (payload_bytes(layout.format, layout.elements) + 15) / 16 * 16;
+FOREPLAN_ANY_DEVICE constexpr std::int64_t payload_bytes(QuantizedLayout const& layout) {
+  return payload_bytes(layout.format, layout.elements);
 }
-FOREPLAN_ANY_DEVICE constexpr std::int64_t packed_bytes(QuantizedLayout const& layout) {
-  return scales_offset(layout) + group_count(layout) * 4;
+
+// How programs cut a block into groups: as few as hold no more elements than DeepSpeed aims at (CUDAQuantizer of
+// runtime/zero/partition_parameters.py: target_group_size), all of one even size but the last. From their number the size
+// follows.
+inline constexpr std::int64_t largest_group = 8000;
+FOREPLAN_ANY_DEVICE constexpr std::int64_t groups_of(std::int64_t elements) {
+  return (elements + largest_group - 1) / largest_group;
+}
+FOREPLAN_ANY_DEVICE constexpr std::int64_t group_size(std::int64_t elements, std::int64_t groups) {
+  return (elements + 2 * groups - 1) / (2 * groups) * 2;
 }
 
 FOREPLAN_ANY_DEVICE constexpr float largest_code(QuantizedFormat format) {
   return format == QuantizedFormat::int8 ? 127.0F : format == QuantizedFormat::int4 ? 7.0F : 448.0F;
 }
-FOREPLAN_ANY_DEVICE constexpr float scale_of(QuantizedFormat format, float largest) {
-  return largest / largest_code(format);
+template <class Real>
+FOREPLAN_ANY_DEVICE constexpr Real scale_of(QuantizedFormat format, Real largest) {
+  return largest / static_cast<Real>(largest_code(format));
 }
 // What elements are multiplied by before they are rounded.
-FOREPLAN_ANY_DEVICE constexpr float inverse_scale(float scale) { return scale > 0 ? 1 / scale : 0.0F; }
+template <class Real>
+FOREPLAN_ANY_DEVICE constexpr Real inverse_scale(Real scale) {
+  return scale > 0 ? 1 / scale : Real(0);
+}
 
 // To the nearest whole number, ties to even; |x| <= 2^22.
 FOREPLAN_ANY_DEVICE constexpr std::int32_t to_whole(float x) {
   constexpr float shift = 0x1.8p23F; // the last bits of the sum are the number
   return std::bit_cast<std::int32_t>(x + shift) - std::bit_cast<std::int32_t>(shift);
+}
+FOREPLAN_ANY_DEVICE constexpr std::int32_t to_whole(double x) {
+  constexpr double shift = 0x1.8p52;
+  return static_cast<std::int32_t>(std::bit_cast<std::int64_t>(x + shift) - std::bit_cast<std::int64_t>(shift));
 }
 
 FOREPLAN_ANY_DEVICE constexpr std::uint8_t pack_int4(std::int32_t even, std::int32_t odd) {

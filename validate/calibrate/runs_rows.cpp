@@ -18,11 +18,13 @@ struct HardwareOfChip {
   std::string_view chip, node, hardware;
 };
 constexpr HardwareOfChip hardware_of_chips[] = {
-    {"h100", "AWS P5", "aws-p5-h100"}, {"h100", "", "dgx-h100"},      {"h200", "", "hgx-h200"},
-    {"a100-80", "", "dgx-a100"},       {"a100-40", "", "dgx-a100-40"}, {"b200", "", "dgx-b200"},
-    {"b300", "", "dgx-b300"},          {"gb200", "", "gb200-nvl72"},   {"gb300", "", "gb300-nvl72"},
-    {"v100-32", "", "dgx-2"},          {"mi300x", "", "mi300x-8gpu"},  {"mi325x", "", "mi325x-8gpu"},
-    {"mi355x", "", "mi355x-8gpu"},
+    {"h100", "AWS P5", "aws-p5-h100"}, {"h100", "Grand Teton", "grand-teton-h100"},
+    {"h100", "", "dgx-h100"},          {"h200", "", "hgx-h200"},
+    {"a100-80", "", "dgx-a100"},       {"a100-40", "", "dgx-a100-40"},
+    {"b200", "", "dgx-b200"},          {"b300", "", "dgx-b300"},
+    {"gb200", "", "gb200-nvl72"},      {"gb300", "", "gb300-nvl72"},
+    {"v100-32", "", "dgx-2"},          {"mi300x", "", "mi300x-8gpu"},
+    {"mi325x", "", "mi325x-8gpu"},     {"mi355x", "", "mi355x-8gpu"},
 };
 
 // Which profile a trainer runs by. The first whose text the row's framework contains.
@@ -144,6 +146,19 @@ Model model_of(CsvRow const& row, Framework const& framework, int tp) {
   return model;
 }
 
+// Selective recomputation of torchtitan runs every second block, or every second product of all blocks, again
+// (torchtitan/models/llama3/infra/parallelize.py: selective_ac_option "2" and "op"): both half of the products.
+void choose_recomputation(CsvRow const& row, Plan& plan) {
+  std::string const recompute = row.text_or_empty("recompute");
+  plan.recompute = recompute == "full"        ? Recompute::full
+                   : recompute == "selective" ? Recompute::selective
+                                              : Recompute::none;
+  if (plan.recompute != Recompute::selective || !has(row, "framework", "torchtitan"))
+    return;
+  plan.recompute = Recompute::full;
+  plan.recompute_layers = std::max(1, static_cast<int>(whole(row, "layers")) / (2 * plan.pp * plan.chunks));
+}
+
 // ZeRO 2 of FSDP is its SHARD_GRAD_OP: parameters are shared out too, but stay gathered from forward to backward.
 void share_out_states(CsvRow const& row, Framework const& framework, Plan& plan) {
   plan.zero_stage = static_cast<int>(number_or(row, "zero", 0));
@@ -165,10 +180,7 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   plan.sequence_parallel = plan.tp > 1 && number_or(row, "tp_sequence_parallel", 0) > 0;
   plan.cp = static_cast<int>(number_or(row, "cp", 1));
   share_out_states(row, framework, plan);
-  std::string const recompute = row.text_or_empty("recompute");
-  plan.recompute = recompute == "full"        ? Recompute::full
-                   : recompute == "selective" ? Recompute::selective
-                                              : Recompute::none;
+  choose_recomputation(row, plan);
   plan.sequence_length = whole(row, "seq_len");
   plan.micro_batch = whole(row, "micro_batch");
   plan.global_batch = whole(row, "global_batch");
@@ -176,6 +188,8 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   plan = as_run_by(framework, plan);
   if (std::string const reduce = row.text_or_empty("reduce_dtype"); !reduce.empty())
     plan.reduction_dtype = reduce == "fp32" ? DType::fp32 : plan.parameter_dtype;
+  if (has(row, "extras", "compile")) // functions of a pass each become one kernel
+    plan.execution.eager_activations = plan.execution.eager_layout = plan.execution.eager_loss = false;
   return plan;
 }
 

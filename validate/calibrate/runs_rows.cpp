@@ -43,6 +43,7 @@ constexpr FrameworkOfTrainer framework_of_trainers[] = {
     {"nanotron", "nanotron"},
     {"InternEvo", "internevo"},
     {"Composer", "composer-fsdp"},
+    {"fms-fsdp", "fms-fsdp"},
     {"FSDP", "fsdp2"},
     {"DeepSpeed", "deepspeed"},
 };

@@ -319,6 +319,7 @@ int run_plan(std::vector<std::string> const& arguments) {
       ("nodes", "nodes of the cluster", text())
       ("seq-len", "tokens of a sequence", text())
       ("global-batch", "sequences of a step, over all devices", text())
+      ("framework", framework_help, text())
       ("require", "only plans for which this holds, as tp=8, pp<=4, recompute!=full; may be given again",
        cxxopts::value<std::vector<std::string>>())
       ("forbid", "no plans for which this holds, as recompute=full; may be given again",
@@ -338,6 +339,8 @@ int run_plan(std::vector<std::string> const& arguments) {
   request.cluster.nodes = static_cast<int>(required_whole_number(*parsed, "nodes", 1, 100'000));
   request.sequence_length = required_whole_number(*parsed, "seq-len", 1, 1 << 24);
   request.global_batch = required_whole_number(*parsed, "global-batch", 1, 1 << 24);
+  if (parsed->count("framework") > 0)
+    request.framework = framework_of(*parsed);
   request.headroom = share(*parsed, "headroom");
   request.finalists = static_cast<int>(whole_number(*parsed, "finalists", 1, 100));
   request.threads = static_cast<unsigned>(whole_number(*parsed, "threads", 0, 1024));

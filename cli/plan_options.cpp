@@ -8,7 +8,11 @@
 #include "plan/words.hpp"
 #include "planner/balance.hpp"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 namespace foreplan {
 
@@ -82,13 +86,26 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.bucket_elements = 100'000'000;
   if (parsed.count("framework") == 0)
     return plan;
-  Plan run = as_run_by(read_framework(parsed["framework"].as<std::string>()), plan);
+  Plan run = as_run_by(framework_of(parsed), plan);
   if (parsed.count("attention") > 0)
     run.attention = plan.attention;
   return run;
 }
 
 } // namespace
+
+Framework framework_of(cxxopts::ParseResult const& parsed) {
+  std::string const text = parsed["framework"].as<std::string>();
+  if (text.find('/') != std::string::npos || text.ends_with(".json"))
+    return read_framework(text);
+  std::vector<std::string> names;
+  for (auto const& file : std::filesystem::directory_iterator(FOREPLAN_FRAMEWORKS))
+    names.push_back(file.path().stem().string());
+  if (std::ranges::find(names, text) != names.end())
+    return read_framework(fmt::format("{}/{}.json", FOREPLAN_FRAMEWORKS, text));
+  std::ranges::sort(names);
+  throw InputError(fmt::format("--framework {}: must be a file, or one of {}", text, fmt::join(names, ", ")));
+}
 
 Schedule schedule_of(cxxopts::ParseResult const& parsed) { return choice(parsed, "schedule", words<Schedule>); }
 
@@ -123,7 +140,7 @@ void add_plan_options(cxxopts::Options& options) {
        "makes the slowest stage fastest", text())
       ("recompute", "none, selective or full", text()->default_value("none"))
       ("attention", "fused or unfused", text()->default_value("fused"))
-      ("framework", "trainer that runs the plan (framework_profiles/*.json)", text())
+      ("framework", framework_help, text())
       ("seq-len", "tokens of a sequence", text())
       ("micro-batch", "sequences of a micro-batch", text()->default_value("1"))
       ("global-batch", "sequences of a step, over all devices", text());

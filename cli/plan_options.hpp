@@ -5,6 +5,7 @@
 #include "cluster/cluster.hpp"
 #include "io/input_error.hpp"
 #include "model/model.hpp"
+#include "plan/framework.hpp"
 #include "plan/plan.hpp"
 
 #include <fmt/format.h>
@@ -21,6 +22,10 @@ void add_plan_options(cxxopts::Options& options);
 inline constexpr char const* schedule_names =
     "gpipe, 1f1b, interleaved, zb-h1, zb-h2, zb-v, v-half, v-min or dualpipe-v";
 Schedule schedule_of(cxxopts::ParseResult const& parsed); // --schedule
+
+inline constexpr char const* framework_help =
+    "trainer that runs the plan: a name or a file (framework_profiles/*.json)";
+Framework framework_of(cxxopts::ParseResult const& parsed); // --framework, which is there
 
 // From --plan, or from the single options.
 Plan plan_of(cxxopts::ParseResult const& parsed);

@@ -185,7 +185,8 @@ std::vector<Candidate> balanced(SearchRequest const& request, std::vector<Candid
 
 SearchResult search(SearchRequest const& request, Progress const& progress) {
   SearchSpace const space = search_space(request.model, request.cluster.devices(), request.cluster.profile.node.devices,
-                                         request.sequence_length, request.global_batch, request.constraints);
+                                         request.sequence_length, request.global_batch, request.constraints,
+                                         request.framework);
   SearchResult result;
   result.rejected = space.rejected;
   result.enumerated = space.enumerated;
@@ -245,7 +246,8 @@ int nodes_that_fit(SearchRequest const& request) {
   HardwareProfile const& profile = request.cluster.profile;
   for (int nodes = request.cluster.nodes * 2; nodes <= 1024; nodes *= 2) {
     SearchSpace const space = search_space(request.model, nodes * profile.node.devices, profile.node.devices,
-                                           request.sequence_length, request.global_batch, request.constraints);
+                                           request.sequence_length, request.global_batch, request.constraints,
+                                           request.framework);
     for (Plan const& plan : space.plans)
       if (is_frugal(plan) && least_memory(request.model, plan) <= usable_memory(profile) &&
           fit_of(peak_memory(request.model, plan), usable_memory(profile), request.headroom) == Fit::fits)

@@ -86,7 +86,8 @@ void add(SearchSpace& space, Model const& model, Plan const& plan, std::vector<C
 } // namespace
 
 SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
-                         std::int64_t global_batch, std::vector<Constraint> const& constraints) {
+                         std::int64_t global_batch, std::vector<Constraint> const& constraints,
+                         std::optional<Framework> const& framework) {
   SearchSpace space;
   Plan plan;
   plan.sequence_length = sequence_length;
@@ -101,7 +102,7 @@ SearchSpace search_space(Model const& model, int devices, int devices_per_node, 
           for (Plan const& scheduled : with_schedules(model, shared)) {
             for (Plan const& candidate : with_switches(scheduled)) {
               ++space.enumerated;
-              add(space, model, candidate, constraints);
+              add(space, model, framework ? as_run_by(*framework, candidate) : candidate, constraints);
             }
           }
         }

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "model/model.hpp"
+#include "plan/framework.hpp"
 #include "plan/plan.hpp"
 #include "planner/constraint.hpp"
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,8 +28,9 @@ struct SearchSpace {
 
 // Every combination of tp (up to the devices of a node), pp, chunks, dp, micro-batch, recompute none or full, sequence
 // parallelism and ZeRO 0 or 1 that uses all `devices` ranks; of interleaved plans those whose chunks have equally many
-// blocks, or layers with embedding and head counted.
+// blocks, or layers with embedding and head counted. Each as the framework runs it, if there is one.
 SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
-                         std::int64_t global_batch, std::vector<Constraint> const& constraints = {});
+                         std::int64_t global_batch, std::vector<Constraint> const& constraints = {},
+                         std::optional<Framework> const& framework = {});
 
 } // namespace foreplan

@@ -16,6 +16,10 @@ void each_framework_field(F& framework, Visit&& visit) {
   visit("p2p", framework.p2p);
   visit("bucket_elements", framework.bucket_elements, 0, most_elements);
   visit("vocabulary_multiple", framework.vocabulary_multiple, 1, 1 << 20);
+  visit("cp_type", framework.cp_type);
+  visit("shards_by_unit", framework.shards_by_unit);
+  visit("pipeline_reshard", framework.pipeline_reshard);
+  visit("pipeline_reduce_once", framework.pipeline_reduce_once);
   visit("recompute_unused", framework.recompute_unused);
   visit("dropout", framework.dropout);
   visit("gradient_dtype", framework.gradient_dtype);
@@ -62,17 +66,19 @@ std::int64_t padded_vocabulary(Framework const& framework, std::int64_t vocabula
 
 namespace {
 
-// ZeRO++ is the plan's choice, before it is a mechanism.
-Sharding with_zero_pp_of(Plan const& plan, Sharding sharding) {
-  Sharding const& chosen = plan.sharding;
-  if (chosen.inner_group > 0)
-    sharding.inner_group = chosen.inner_group;
-  if (chosen.secondary_shard)
-    sharding.secondary_shard = true;
-  if (chosen.weight_bits > 0)
-    sharding.weight_bits = chosen.weight_bits;
-  if (chosen.gradient_bits > 0)
-    sharding.gradient_bits = chosen.gradient_bits;
+Sharding sharding_of(Framework const& framework, Plan const& plan) {
+  Sharding sharding = framework.sharding;
+  if (plan.pp > 1) {
+    sharding.reshard = framework.pipeline_reshard;
+    sharding.reduce_once = framework.pipeline_reduce_once;
+  }
+  Sharding const& asked = plan.sharding;
+  if (asked.reshard != Sharding{}.reshard)
+    sharding.reshard = asked.reshard;
+  sharding.inner_group = asked.inner_group;
+  sharding.secondary_shard = asked.secondary_shard;
+  sharding.weight_bits = asked.weight_bits;
+  sharding.gradient_bits = asked.gradient_bits;
   return sharding;
 }
 
@@ -86,7 +92,9 @@ Plan as_run_by(Framework const& framework, Plan plan) {
   plan.bucket_elements = framework.bucket_elements;
   plan.gradient_dtype = fp16 ? framework.gradient_dtype_fp16 : framework.gradient_dtype;
   plan.reduction_dtype = fp16 ? framework.reduction_dtype_fp16 : framework.reduction_dtype;
-  plan.sharding = with_zero_pp_of(plan, framework.sharding);
+  if (plan.cp_type == ContextParallel::all_gather)
+    plan.cp_type = framework.cp_type;
+  plan.sharding = sharding_of(framework, plan);
   plan.execution = framework.execution;
   return plan;
 }

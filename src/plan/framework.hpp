@@ -28,7 +28,12 @@ struct Framework {
   DType reduction_dtype_fp16 = DType::fp32;
   bool dropout = false;                 // of models with plain MLPs (GPT): the trainer's default
   std::int64_t vocabulary_multiple = 1; // the vocabulary is padded to a multiple of this times tp
+  ContextParallel cp_type = ContextParallel::all_gather;
+  bool shards_by_unit = false; // FSDP: "ZeRO 2" keeps shards of parameters too, and gathers them once a micro-batch
   Sharding sharding;
+  // Of plans with pp > 1.
+  Reshard pipeline_reshard = Reshard::after_use;
+  bool pipeline_reduce_once = false;
   Execution execution;
   std::vector<FrameworkSource> sources;
 };
@@ -39,7 +44,8 @@ Framework read_framework(JsonReader const& reader);
 
 std::int64_t padded_vocabulary(Framework const& framework, std::int64_t vocabulary, int tp);
 
-// The plan as the framework runs it. The plan's parameter_dtype says whether it trains in fp16.
+// The plan as the framework runs it. The plan's parameter_dtype says whether it trains in fp16. What a user decides stays:
+// a reshard other than the default, and ZeRO++'s groups and bits.
 Plan as_run_by(Framework const& framework, Plan plan);
 
 } // namespace foreplan

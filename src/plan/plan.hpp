@@ -63,6 +63,7 @@ struct Execution {
   bool eager_loss = false;
   bool broadcast_parameters = false; // ZeRO 1: every rank broadcasts what it owns, one after the other
   bool portable_attention = false;   // fused attention without the instructions of newer chips (FlashAttention-2)
+  bool triton_attention = false;     // fused attention by the Triton kernel of 2022 (flash_attn_triton.py)
   friend bool operator==(Execution const&, Execution const&) = default;
 };
 

@@ -25,6 +25,7 @@ void each_execution_field(E& execution, Visit&& visit) {
   visit("eager_loss", execution.eager_loss);
   visit("broadcast_parameters", execution.broadcast_parameters);
   visit("portable_attention", execution.portable_attention);
+  visit("triton_attention", execution.triton_attention);
 }
 
 template <class S, class Visit>

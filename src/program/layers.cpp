@@ -131,6 +131,7 @@ AttentionCore attention_forward(LayerBuilder& layer, Model const& model, Plan co
     Op& attention = layer.forward(OpKind::attention_forward, "attention", {qkv}, {o, core.lse});
     attention.core_attention = true;
     attention.portable = plan.execution.portable_attention;
+    attention.triton = plan.execution.triton_attention;
     return core;
   }
   std::vector<std::int64_t> const shape{plan.micro_batch, model.heads, plan.sequence_length, plan.sequence_length};
@@ -155,8 +156,10 @@ AttentionCore attention_forward(LayerBuilder& layer, Model const& model, Plan co
 void attention_backward(LayerBuilder& layer, Model const& model, Plan const& plan, AttentionCore const& core,
                         TensorId d_o, TensorId dqkv) {
   if (plan.attention == Attention::fused) {
-    layer.input_gradient(OpKind::attention_backward, "attention backward", {core.qkv, core.o, core.lse, d_o}, {dqkv})
-        .portable = plan.execution.portable_attention;
+    Op& backward = layer.input_gradient(OpKind::attention_backward, "attention backward",
+                                        {core.qkv, core.o, core.lse, d_o}, {dqkv});
+    backward.portable = plan.execution.portable_attention;
+    backward.triton = plan.execution.triton_attention;
     return;
   }
   std::vector<std::int64_t> const shape{plan.micro_batch, model.heads, plan.sequence_length, plan.sequence_length};
@@ -315,7 +318,7 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   TensorId dqkv_read = dqkv;
   if (joins)
     dqkv_read = layer.copy(dqkv_read, Part::input_gradient, "d keys and d values split");
-  if (copies)
+  if (copies || plan.execution.triton_attention) // autograd's gradient of a split
     dqkv_read = layer.copy(dqkv_read, Part::input_gradient, "d qkv joined");
   linear_backward(layer, qkv_linear, "qkv", n1, dqkv_read, dn1);
   TensorId const dn1_read = eager ? layer.copy(dn1, Part::input_gradient, "add d residual 1") : dn1;

@@ -253,6 +253,7 @@ struct Op {
   int swizzle = 1;
   bool by_owner = false;       // all_gather: a broadcast of each member's part, one after the other
   bool portable = false;       // fused attention: without the instructions of newer chips
+  bool triton = false;         // fused attention: by the Triton kernel of 2022
   bool core_attention = false; // dropped and rebuilt by selective recompute
   Group group;                 // collectives
   Channel channel;             // send, receive

@@ -97,7 +97,8 @@ AttentionShape attention_shape(Op const& op, Operands const& o) {
           .kv_heads = qkv[1],
           .key_size = size,
           .value_size = size,
-          .portable = op.portable};
+          .portable = op.portable,
+          .triton = op.triton};
 }
 
 struct Duration {

@@ -56,6 +56,35 @@ TEST_CASE("a framework's mechanisms are resolved into the plan", "[framework]") 
   CHECK(run.execution.issue.value() == Approx(50e-6));
 }
 
+// What the user decides (stage, group, a reshard other than the default, ZeRO++) stays; how it is run is the framework's.
+TEST_CASE("a framework says how states are shared out", "[framework]") {
+  Framework const framework = framework_of(
+      R"(, "prefetch": {"value": 2, "source": "s"}, "max_live_parameters": {"value": 1000, "source": "s"},
+         "cp_type": {"value": "ring", "source": "s"}, "pipeline_reshard": {"value": "after_step", "source": "s"},
+         "pipeline_reduce_once": {"value": true, "source": "s"})");
+  Plan plan;
+  plan.zero_stage = 3;
+  plan.zero_group = 8;
+  plan.sharding.inner_group = 8;
+  plan.sharding.weight_bits = 8;
+  Plan run = as_run_by(framework, plan);
+  CHECK(run.zero_stage == 3);
+  CHECK(run.zero_group == 8);
+  CHECK(run.sharding.inner_group == 8);
+  CHECK(run.sharding.weight_bits == 8);
+  CHECK(run.sharding.prefetch == 2);
+  CHECK(run.sharding.max_live == 1000);
+  CHECK(run.sharding.reshard == Reshard::after_use);
+  CHECK_FALSE(run.sharding.reduce_once);
+  CHECK(run.cp_type == ContextParallel::ring);
+  plan.pp = 2;
+  run = as_run_by(framework, plan);
+  CHECK(run.sharding.reshard == Reshard::after_step);
+  CHECK(run.sharding.reduce_once);
+  plan.sharding.reshard = Reshard::after_backward;
+  CHECK(as_run_by(framework, plan).sharding.reshard == Reshard::after_backward);
+}
+
 TEST_CASE("a framework profile is refused with the key at fault", "[framework]") {
   CHECK_THROWS_AS(framework_of(R"(, "isue": {"value": "50 us", "source": "s"})"), InputError);
   CHECK_THROWS_AS(framework_of(R"(, "issue": {"value": "50 us"})"), InputError); // no source

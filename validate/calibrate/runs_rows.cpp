@@ -18,10 +18,13 @@ struct HardwareOfChip {
   std::string_view chip, node, hardware;
 };
 constexpr HardwareOfChip hardware_of_chips[] = {
-    {"h100", "AWS P5", "aws-p5-h100"}, {"h100", "", "dgx-h100"},      {"h200", "", "hgx-h200"},
-    {"a100-80", "", "dgx-a100"},       {"b200", "", "dgx-b200"},      {"b300", "", "dgx-b300"},
-    {"gb200", "", "gb200-nvl72"},      {"gb300", "", "gb300-nvl72"},  {"v100-32", "", "dgx-2"},
-    {"mi300x", "", "mi300x-8gpu"},     {"mi325x", "", "mi325x-8gpu"}, {"mi355x", "", "mi355x-8gpu"},
+    {"h100", "AWS P5", "aws-p5-h100"}, {"h100", "Grand Teton", "grand-teton-h100"},
+    {"h100", "", "dgx-h100"},          {"h200", "", "hgx-h200"},
+    {"a100-80", "", "dgx-a100"},       {"a100-40", "", "dgx-a100-40"},
+    {"b200", "", "dgx-b200"},          {"b300", "", "dgx-b300"},
+    {"gb200", "", "gb200-nvl72"},      {"gb300", "", "gb300-nvl72"},
+    {"v100-32", "", "dgx-2"},          {"mi300x", "", "mi300x-8gpu"},
+    {"mi325x", "", "mi325x-8gpu"},     {"mi355x", "", "mi355x-8gpu"},
 };
 
 // Which profile a trainer runs by. The first whose text the row's framework contains.
@@ -30,7 +33,7 @@ struct FrameworkOfTrainer {
 };
 constexpr FrameworkOfTrainer framework_of_trainers[] = {
     {"zero-bubble", "megatron-lm-2023"},
-    {"ZeRO-3", "deepspeed"},
+    {"ZeRO-3", "megatron-deepspeed"}, // Megatron-LM's model
     {"Primus", "megatron-core"},
     {"Megatron-DeepSpeed", "megatron-deepspeed"},
     {"Megatron-Core", "megatron-core"},
@@ -40,6 +43,7 @@ constexpr FrameworkOfTrainer framework_of_trainers[] = {
     {"nanotron", "nanotron"},
     {"InternEvo", "internevo"},
     {"Composer", "composer-fsdp"},
+    {"fms-fsdp", "fms-fsdp"},
     {"FSDP", "fsdp2"},
     {"DeepSpeed", "deepspeed"},
 };
@@ -101,15 +105,11 @@ std::string unknown_strategy(CsvRow const& row) {
     return "latent attention";
   if (number_or(row, "lora", 0) > 0)
     return "LoRA";
-  if (number_or(row, "cp", 1) > 1)
-    return "context parallelism";
   std::string const& precision = row.text("precision");
   if (precision != "bf16" && precision != "fp16")
     return precision + " products";
-  if (double const zero = number_or(row, "zero", 0); zero >= 2)
-    return fmt::format("ZeRO {:.0f}", zero);
-  if (double const group = number_or(row, "zero_group", 0); group > 0 && group != row.required("dp"))
-    return "ZeRO over part of dp (zero_group)";
+  if (!row.text_or_empty("quant_comm").empty() && row.text_or_empty("quant_comm") != "none")
+    return "quantized communication (ZeRO++)";
   if (std::string const offload = row.text_or_empty("offload"); !offload.empty() && offload != "none")
     return "offload";
   if (has(row, "schedule", "zb"))
@@ -147,6 +147,30 @@ Model model_of(CsvRow const& row, Framework const& framework, int tp) {
   return model;
 }
 
+// Selective recomputation of torchtitan runs every second block, or every second product of all blocks, again
+// (torchtitan/models/llama3/infra/parallelize.py: selective_ac_option "2" and "op"): both half of the products.
+void choose_recomputation(CsvRow const& row, Plan& plan) {
+  std::string const recompute = row.text_or_empty("recompute");
+  plan.recompute = recompute == "full"        ? Recompute::full
+                   : recompute == "selective" ? Recompute::selective
+                                              : Recompute::none;
+  if (plan.recompute != Recompute::selective || !has(row, "framework", "torchtitan"))
+    return;
+  plan.recompute = Recompute::full;
+  plan.recompute_layers = std::max(1, static_cast<int>(whole(row, "layers")) / (2 * plan.pp * plan.chunks));
+}
+
+// ZeRO 2 of FSDP is its SHARD_GRAD_OP: parameters are shared out too, but stay gathered from forward to backward.
+void share_out_states(CsvRow const& row, Framework const& framework, Plan& plan) {
+  plan.zero_stage = static_cast<int>(number_or(row, "zero", 0));
+  int const group = static_cast<int>(number_or(row, "zero_group", 0));
+  plan.zero_group = group == plan.dp ? 0 : group;
+  if (plan.zero_stage == 2 && framework.shards_by_unit) {
+    plan.zero_stage = 3;
+    plan.sharding.reshard = Reshard::after_backward;
+  }
+}
+
 Plan plan_of(CsvRow const& row, Framework const& framework) {
   Plan plan;
   plan.tp = static_cast<int>(whole(row, "tp"));
@@ -155,11 +179,9 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   plan.chunks = static_cast<int>(number_or(row, "vpp", 1));
   plan.schedule = plan.chunks > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
   plan.sequence_parallel = plan.tp > 1 && number_or(row, "tp_sequence_parallel", 0) > 0;
-  plan.zero_stage = static_cast<int>(number_or(row, "zero", 0));
-  std::string const recompute = row.text_or_empty("recompute");
-  plan.recompute = recompute == "full"        ? Recompute::full
-                   : recompute == "selective" ? Recompute::selective
-                                              : Recompute::none;
+  plan.cp = static_cast<int>(number_or(row, "cp", 1));
+  share_out_states(row, framework, plan);
+  choose_recomputation(row, plan);
   plan.sequence_length = whole(row, "seq_len");
   plan.micro_batch = whole(row, "micro_batch");
   plan.global_batch = whole(row, "global_batch");
@@ -167,6 +189,8 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   plan = as_run_by(framework, plan);
   if (std::string const reduce = row.text_or_empty("reduce_dtype"); !reduce.empty())
     plan.reduction_dtype = reduce == "fp32" ? DType::fp32 : plan.parameter_dtype;
+  if (has(row, "extras", "compile")) // functions of a pass each become one kernel
+    plan.execution.eager_activations = plan.execution.eager_layout = plan.execution.eager_loss = false;
   return plan;
 }
 
@@ -194,7 +218,9 @@ std::string strategy_of(Plan const& plan) {
   };
   add(plan.tp > 1, "tp");
   add(plan.pp > 1, plan.chunks > 1 ? "pp interleaved" : "pp");
-  add(plan.dp > 1, plan.zero_stage > 0 ? "zero 1" : "dp");
+  add(plan.cp > 1, "cp");
+  add(plan.dp > 1, plan.zero_stage > 0 ? fmt::format("zero {}", plan.zero_stage) : "dp");
+  add(plan.zero_group > 0, "replicas");
   if (text.empty())
     text = "one device";
   if (plan.recompute != Recompute::none)

@@ -46,13 +46,41 @@ double seconds(KernelMachine const& machine, AttentionShape const& shape, Pass p
   return machine.fixed + all + tail * longest;
 }
 
+// FlashAttention-2 on A100, causal, 16384 tokens, forward and backward: 220 and 178 TFLOP/s with heads of 128 channels, 192
+// and 163 with 64 (arXiv 2307.08691, figures 5 and 6; together the 189 and 171 of figure 4). In Triton it takes 1.3 to 1.5
+// times as long forward and twice as long backward (section 4.1). That makes, of the peak: time = (scores + overhead) *
+// hypot(channels / rate, softmax). The overhead is that which explains figure 4 from 512 tokens on (99 TFLOP/s there).
+struct TritonPass {
+  double products, rate, softmax;
+};
+constexpr TritonPass triton_forward{.products = 1, .rate = 0.533, .softmax = 82};
+constexpr TritonPass triton_backward{.products = 2.5, .rate = 0.295, .softmax = 284};
+
+// At full clock: at a third of the peak a kernel stays below the power limit.
+double triton_seconds(KernelMachine const& machine, AttentionShape const& shape, TritonPass pass) {
+  constexpr double overhead = 140; // keys
+  double const blocks = std::ceil(static_cast<double>(shape.length) / block);
+  double const keys = shape.keys > 0 ? std::ceil(static_cast<double>(shape.keys) / block) : blocks;
+  double const seen = (shape.causal ? (keys + 1) / 2 : keys) * block;
+  double const lanes = static_cast<double>(shape.sequences * shape.heads);
+  Pass const padding{.padding = 64};
+  double const size = (padded(shape.key_size, padding) + padded(shape.value_size, padding)) / 2;
+  double const per_score = std::hypot(pass.products * size / pass.rate, pass.softmax) * 4 /
+                           (machine.peak * machine.ampere_rate);
+  return machine.fixed + lanes * blocks * block * (seen + overhead) * per_score;
+}
+
 } // namespace
 
 double attention_forward_seconds(KernelMachine const& machine, AttentionShape const& shape) {
+  if (shape.triton)
+    return triton_seconds(machine, shape, triton_forward);
   return seconds(machine, shape, forward);
 }
 
 double attention_backward_seconds(KernelMachine const& machine, AttentionShape const& shape) {
+  if (shape.triton)
+    return triton_seconds(machine, shape, triton_backward);
   return seconds(machine, shape, backward);
 }
 

@@ -19,12 +19,14 @@ struct AttentionShape {
   bool causal = true;
   bool fp8 = false;
   bool portable = false; // written for the instructions of Ampere (FlashAttention-2)
+  bool triton = false;   // FlashAttention in Triton
 };
 
 // Blocks of 128 queries walk over the keys they see. Products (of padded heads) and softmax run side by side: the root
 // of the sum of squares. The blocks fill the multiprocessors evenly but for the longest, which is not met by others at
 // the end. Heads are padded to multiples of 64 channels.
 double attention_forward_seconds(KernelMachine const& machine, AttentionShape const& shape);
+// FlashAttention in Triton (flash_attn_triton.py of 2022) is told apart: products and softmax take longer there.
 // The same with five products in place of two, and the softmax rebuilt and differentiated; heads of more than 64
 // channels are padded to multiples of 128.
 double attention_backward_seconds(KernelMachine const& machine, AttentionShape const& shape);

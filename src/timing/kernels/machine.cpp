@@ -27,7 +27,8 @@ KernelMachine kernel_machine(Chip const& chip, KernelParameters const& parameter
   // 0.36 of the peak gives 319 to 335 TFLOP/s forward and 294 to 328 forward and backward at 4096 to 16384 tokens within
   // 7 %, where the library's own kernels reach 0.67 (Dao-AILab/flash-attention, flash2_h100_fwd_bwd and flash3_fp16_fwd).
   constexpr double portable_rate = 0.54;
-  machine.portable_attention = machine.attention_matrix * (chip.fp8_peak.value() > 0 ? portable_rate : 1);
+  machine.ampere_rate = chip.fp8_peak.value() > 0 ? portable_rate : 1;
+  machine.portable_attention = machine.attention_matrix * machine.ampere_rate;
   machine.attention_softmax = values[kernel::attention_softmax];
   machine.attention_overhead = values[kernel::attention_overhead];
   return machine;

@@ -21,6 +21,7 @@ struct KernelMachine {
   double quantize_fixed = 0; // s
   double attention_matrix = 1;
   double portable_attention = 1; // as attention_matrix, of kernels written for Ampere
+  double ampere_rate = 1;        // of `peak`, by the instructions of Ampere
   double attention_softmax = 0;
   double attention_overhead = 0;
   ProductCorrection const* correction = nullptr; // of measured products; null: none

@@ -3,6 +3,8 @@
 #include "engine/engine.hpp"
 #include "engine/explain_timeline.hpp"
 #include "engine/fold.hpp"
+#include "planner/allocator.hpp"
+#include "planner/risk.hpp"
 #include "planner/step_band.hpp"
 #include "program/compile.hpp"
 #include "report/executed_flops.hpp"
@@ -74,7 +76,9 @@ void report_memory(Report& report, Program const& program) {
                              memory.persistent,
                              memory.peak.use,
                              moment_text(stage, memory.peak)});
-    report.peak_memory = std::max(report.peak_memory, Bytes(static_cast<double>(memory.peak.use.total())));
+    Bytes const tensors(static_cast<double>(memory.peak.use.total()));
+    report.peak_memory = std::max(report.peak_memory, tensors);
+    report.needed_memory = std::max(report.needed_memory, needed_memory(program, memory));
     report.host_memory = std::max(
         report.host_memory, Bytes(static_cast<double>(memory.elsewhere[static_cast<std::size_t>(MemoryTier::host)])));
   }
@@ -130,11 +134,6 @@ std::vector<int> stages_that_may_be_fullest(Plan const& plan) {
 
 Bytes usable_memory(HardwareProfile const& profile) { return profile.chip.memory - profile.reserved; }
 
-double probability_of_fit(Bytes peak, Bytes usable) {
-  double const margin = std::log(usable / (peak * (1 + allocator_waste))) / memory_spread;
-  return 0.5 * std::erfc(-margin / std::sqrt(2.0));
-}
-
 Fit fit_of(Bytes peak, Bytes usable, double headroom) {
   if (peak > usable)
     return Fit::too_large;
@@ -182,9 +181,11 @@ Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateO
   report.band = band.relative;
   report.band_known = band.known;
   report.fit = fit_of(report.peak_memory, report.usable_memory, report.headroom);
+  report.fit_probability = probability_of_fit(report.needed_memory, report.usable_memory);
+  report.risk = risk_text(plan, cluster, report.needed_memory, report.usable_memory);
   if (cluster.profile.node.host &&
       report.host_memory * cluster.profile.node.devices > cluster.profile.node.host->memory)
-    report.fit = Fit::too_large; // of the host
+    report.fit = Fit::too_large, report.fit_probability = 0; // of the host
   return report;
 }
 
@@ -218,19 +219,22 @@ void write_trace(std::ostream& out, Simulation const& simulation, Cluster const&
       out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()}, ranks);
 }
 
-std::vector<MemoryPeak> stage_peaks(Model const& model, Plan const& plan) {
+std::vector<StagePeak> stage_peaks(Model const& model, Plan const& plan) {
   Plan const filled = with_micro_batches(plan, enough_micro_batches(plan));
   Program const program = compile_stages(model, filled, stages_that_may_be_fullest(plan));
-  std::vector<MemoryPeak> peaks;
-  for (StageProgram const& stage : program.stages)
-    peaks.push_back(memory_of(program, stage).peak);
+  std::vector<StagePeak> peaks;
+  for (StageProgram const& stage : program.stages) {
+    StageMemory const memory = memory_of(program, stage);
+    Bytes const needed = needed_memory(program, memory);
+    peaks.push_back({memory.peak, needed, needed + waiting(program, stage)});
+  }
   return peaks;
 }
 
 Bytes peak_memory(Model const& model, Plan const& plan) {
   std::int64_t peak = 0;
-  for (MemoryPeak const& stage : stage_peaks(model, plan))
-    peak = std::max(peak, stage.use.total());
+  for (StagePeak const& stage : stage_peaks(model, plan))
+    peak = std::max(peak, stage.tensors.use.total());
   return Bytes(static_cast<double>(peak));
 }
 

@@ -43,18 +43,7 @@ Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, Si
 // those in flight, so it is found with few.
 Bytes peak_memory(Model const& model, Plan const& plan);
 
-// The peaks of the stages that may be the fullest: the first, the second and the last.
-std::vector<MemoryPeak> stage_peaks(Model const& model, Plan const& plan);
-
 Bytes usable_memory(HardwareProfile const& profile);
-// Of the peak, what the caching allocator holds besides: blocks rounded up, and holes that nothing fits into. Published
-// peaks of reserved over those of allocated memory are 1.02 to 1.10 (notes: accuracy.md, section 4).
-inline constexpr double allocator_waste = 0.04;
-// Spread of log(measured / predicted peak) over published runs (`foreplan accuracy memory`).
-inline constexpr double memory_spread = 0.06;
-// That a plan with this predicted peak runs: with peaks log-normal around the prediction and the waste above.
-double probability_of_fit(Bytes peak, Bytes usable);
-
 Fit fit_of(Bytes peak, Bytes usable, double headroom);
 
 // The step time with the steady state extrapolated: it is affine in the number of micro-batches from about 2 pp on. Run

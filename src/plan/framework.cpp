@@ -15,6 +15,7 @@ void each_framework_field(F& framework, Visit&& visit) {
   visit("attention", framework.attention);
   visit("p2p", framework.p2p);
   visit("bucket_elements", framework.bucket_elements, 0, most_elements);
+  visit("bucket_elements_zero", framework.bucket_elements_zero, 0, most_elements);
   visit("vocabulary_multiple", framework.vocabulary_multiple, 1, 1 << 20);
   visit("cp_type", framework.cp_type);
   visit("shards_by_unit", framework.shards_by_unit);
@@ -89,7 +90,8 @@ Plan as_run_by(Framework const& framework, Plan plan) {
   plan.attention = framework.attention;
   plan.p2p = plan.schedule == Schedule::interleaved ? P2p::overlapped : framework.p2p;
   plan.recompute_unused = framework.recompute_unused;
-  plan.bucket_elements = framework.bucket_elements;
+  bool const apart = plan.zero_stage == 1 && framework.bucket_elements_zero >= 0;
+  plan.bucket_elements = apart ? framework.bucket_elements_zero : framework.bucket_elements;
   plan.gradient_dtype = fp16 ? framework.gradient_dtype_fp16 : framework.gradient_dtype;
   plan.reduction_dtype = fp16 ? framework.reduction_dtype_fp16 : framework.reduction_dtype;
   if (plan.cp_type == ContextParallel::all_gather)

@@ -22,7 +22,8 @@ struct Framework {
   P2p p2p = P2p::synchronous; // of schedules with one chunk; with more it is overlapped
   bool recompute_unused = false;
   std::int64_t bucket_elements = 0;
-  DType gradient_dtype = DType::fp32; // of 16-bit training in bf16
+  std::int64_t bucket_elements_zero = -1; // of ZeRO 1; -1: as many
+  DType gradient_dtype = DType::fp32;     // of 16-bit training in bf16
   DType gradient_dtype_fp16 = DType::fp32;
   DType reduction_dtype = DType::fp32;
   DType reduction_dtype_fp16 = DType::fp32;

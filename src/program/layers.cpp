@@ -348,14 +348,13 @@ LayerProgram head_layer(Model const& model, Plan const& plan) {
   layer.forward(OpKind::linear_forward, "head", {n, weight.value}, {logits}).transposed = true;
   layer.forward(OpKind::cast, "logits to fp32", {logits}, {logits32});
   layer.forward(OpKind::loss_maximum, "loss maximum", {logits32}, {maximum});
-  // Eager trainers subtract the maximum, take exponentials and divide by their sum, each into a tensor of its own
-  // (nanotron, parallel/tensor_parallel/functional.py: _ShardedCrossEntropy).
-  TensorId summed = logits32;
-  std::optional<TensorId> probabilities;
-  if (plan.execution.eager_loss) {
-    summed = layer.copy(logits32, Part::forward, "logits - maximum");
-    TensorId const exponentials = layer.copy(summed, Part::forward, "exponentials");
-    probabilities = layer.copy(exponentials, Part::forward, "probabilities");
+  // Eager trainers subtract the maximum into a tensor of its own, take exponentials and divide by their sum in place; the
+  // backward works on it, too (nanotron, parallel/tensor_parallel/functional.py: _ShardedCrossEntropy).
+  bool const eager = plan.execution.eager_loss;
+  TensorId const summed = eager ? layer.copy(logits32, Part::forward, "logits - maximum") : logits32;
+  if (eager) {
+    layer.forward(OpKind::cast, "exponentials", {summed}, {summed});
+    layer.forward(OpKind::cast, "probabilities", {summed}, {summed});
   }
   layer.forward(OpKind::loss_sums, "loss sums", {summed, labels, maximum}, {sums});
   double const scale = 1.0 / static_cast<double>(plan.global_batch * plan.sequence_length);
@@ -363,11 +362,10 @@ LayerProgram head_layer(Model const& model, Plan const& plan) {
 
   TensorId const dlogits = layer.local("d logits", {T, V}, dtype, by_vocabulary, Category::logits);
   TensorId const dn = layer.local("d final norm", {T, h}, dtype, LayerBuilder::residual);
-  if (probabilities)
-    layer.copy(*probabilities, Part::input_gradient, "d probabilities");
-  layer.input_gradient(OpKind::loss_backward, "loss backward", {logits32, labels, maximum, sums}, {logits32}).scale =
-      scale;
-  layer.input_gradient(OpKind::cast, "d logits to bf16", {logits32}, {dlogits});
+  if (eager)
+    layer.input_gradient(OpKind::cast, "d probabilities", {summed}, {summed});
+  layer.input_gradient(OpKind::loss_backward, "loss backward", {summed, labels, maximum, sums}, {summed}).scale = scale;
+  layer.input_gradient(OpKind::cast, "d logits to bf16", {summed}, {dlogits});
   layer.input_gradient(OpKind::linear_input_gradient, "head dX", {dlogits, weight.value}, {dn}).transposed = true;
   layer.weight_gradient(OpKind::linear_weight_gradient, "head dW", {n, dlogits}, {weight.gradient}).transposed = true;
   norm_backward(layer, norm, "final norm", dn, x, std::nullopt, dx);

@@ -75,6 +75,10 @@ Report read_report(JsonReader const& reader) {
   report.headroom = number(reader, "headroom");
   report.fit = reader["fit"].choice<Fit>(
       {{"fits", Fit::fits}, {"borderline", Fit::borderline}, {"too large", Fit::too_large}});
+  if (reader.find("fit_probability")) { // reports of before have none
+    report.needed_memory = Bytes(number(reader, "needed_memory_B"));
+    report.fit_probability = number(reader, "fit_probability");
+  }
   return report;
 }
 

@@ -54,11 +54,13 @@ struct Report {
   Bytes host_memory;     // pinned by a rank of the stage that needs most
   double headroom = 0;   // share of the usable memory that a plan must leave free
   Fit fit = Fit::fits;
+  Bytes needed_memory;        // of the stage that needs most, with what the allocator cannot reuse
+  double fit_probability = 0; // that this is no more than is usable
+  std::string risk;           // what may make the step longer, a line each; empty: nothing known
 };
 
 // What the figures of memory leave out.
-inline constexpr std::string_view memory_not_modelled =
-    "fragmentation of the allocator, workspaces of libraries beyond the reserved memory";
+inline constexpr std::string_view memory_not_modelled = "workspaces of libraries beyond the reserved memory";
 
 // How the band is meant.
 inline constexpr std::string_view band_convention =

@@ -125,6 +125,9 @@ nlohmann::ordered_json to_json(Report const& report) {
             {"memory_not_modelled", memory_not_modelled},
             {"headroom", report.headroom},
             {"fit", to_string(report.fit)},
+            {"needed_memory_B", report.needed_memory.value()},
+            {"fit_probability", report.fit_probability},
+            {"risk", report.risk},
             {"stages", stages}};
   if (report.host_memory > Bytes(0))
     json["host_memory_B"] = report.host_memory.value();

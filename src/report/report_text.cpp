@@ -47,12 +47,17 @@ std::string band_text(Report const& report) {
   return report.band > 0 ? fmt::format(" (+- {:.0f} %)", 100 * report.band) : "";
 }
 
+// "fits (99 %)"
+std::string verdict(Report const& report) {
+  return fmt::format("{} ({:.0f} %)", to_string(report.fit), std::clamp(100 * report.fit_probability, 1.0, 99.0));
+}
+
 std::string sentence(Report const& report) {
   std::string text = wrapped(
       "", fmt::format("{} on {} x {}: {} a step{}, {:.0f} tokens/s per device, MFU {}, HFU {}. Memory {}.",
                       report.model, report.devices, report.hardware, to_string(report.step), band_text(report),
                       report.tokens_per_second / report.devices, percent(report.mfu), percent(report.hfu),
-                      to_string(report.fit)));
+                      verdict(report)));
   text += wrapped("  plan  ",
                   fmt::format("{}; {} micro-batches of {} x {} tokens", describe(report.plan),
                               report.plan.micro_batches(), report.plan.micro_batch, report.plan.sequence_length));
@@ -173,13 +178,14 @@ std::string memory_table(Report const& report) {
 std::string memory_sentence(Report const& report) {
   StageReport const& fullest = fullest_stage(report);
   double const free = 1 - report.peak_memory / report.usable_memory;
-  std::string text = fmt::format("Memory {}: {} of {} usable on stage {}, at {}; ", to_string(report.fit),
+  std::string text = fmt::format("Memory {}: {} of {} usable on stage {}, at {}; ", verdict(report),
                                  to_string(report.peak_memory), to_string(report.usable_memory), fullest.stage.value(),
                                  fullest.peak_moment);
   text += free < 0 ? fmt::format("{} too much", to_string(report.peak_memory - report.usable_memory))
                    : fmt::format("{} stay free", percent(free));
   if (report.fit == Fit::borderline)
     text += fmt::format(", less than the {} headroom asked for", percent(report.headroom));
+  text += fmt::format(". The allocator needs about {}", to_string(report.needed_memory));
   if (report.host_memory > Bytes(0))
     text += fmt::format(". A rank pins {} of its host's memory", to_string(report.host_memory));
   text += fmt::format(". {} more are reserved for context and libraries. Not modelled: {}.",
@@ -189,7 +195,7 @@ std::string memory_sentence(Report const& report) {
 
 std::string to_text(Report const& report) {
   return sentence(report) + '\n' + breakdown_table(report) + '\n' + path_text(report) + '\n' + memory_table(report) +
-         '\n' + memory_sentence(report);
+         '\n' + memory_sentence(report) + report.risk;
 }
 
 } // namespace foreplan

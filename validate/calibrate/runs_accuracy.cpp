@@ -1,6 +1,8 @@
 #include "validate/calibrate/runs_accuracy.hpp"
 
 #include "io/input_error.hpp"
+#include "planner/allocator.hpp"
+#include "planner/risk.hpp"
 #include "report/table.hpp"
 #include "validate/calibrate/parallel.hpp"
 #include "validate/calibrate/profile_text.hpp"
@@ -30,9 +32,12 @@ RunClass class_of(PublishedRun const& run) {
 }
 
 JudgedRun judge(PublishedRun const& run) {
-  JudgedRun judged{run, 0, Bytes(0), class_of(run)};
+  JudgedRun judged{run, 0, Bytes(0), Bytes(0), class_of(run)};
   judged.predicted = step_time(run.model, run.plan, run.cluster).value();
-  judged.peak = peak_memory(run.model, run.plan);
+  for (StagePeak const& peak : stage_peaks(run.model, run.plan)) {
+    judged.peak = std::max(judged.peak, Bytes(static_cast<double>(peak.tensors.use.total())));
+    judged.needed = std::max(judged.needed, peak.needed);
+  }
   return judged;
 }
 
@@ -67,22 +72,42 @@ std::string source_of(JudgedRun const& row) {
   return row.run.cluster.nodes > 1 ? "vtrain, several nodes" : "vtrain, one node";
 }
 
+// Seconds a micro-batch and tp that plans of other models lost in the slow mode, on 2 to 16 nodes: the median.
+double slow_mode_loss_without(std::string const& model, std::vector<JudgedRun> const& rows) {
+  constexpr int most_nodes = 16;
+  std::vector<double> losses;
+  for (JudgedRun const& row : rows)
+    if (row.run.model.name != model && row.run.cluster.nodes <= most_nodes &&
+        may_be_slow(row.run.plan, row.run.cluster))
+      losses.push_back((row.run.step - row.predicted) /
+                       (row.run.plan.tp * static_cast<double>(row.run.plan.micro_batches())));
+  return losses.empty() ? 0 : quantile(losses, 0.5);
+}
+
+struct RankedRun {
+  JudgedRun const* row;
+  double expected; // s
+};
+
 // Kendall's tau-a over all pairs; pairs that one side holds equal count nothing.
-double kendall(Rows const& rows) {
+double kendall(std::vector<RankedRun> const& rows) {
   int sum = 0, pairs = 0;
   for (std::size_t i = 0; i < rows.size(); ++i)
     for (std::size_t j = i + 1; j < rows.size(); ++j) {
-      double const measured = rows[i]->run.step - rows[j]->run.step;
-      double const predicted = rows[i]->predicted - rows[j]->predicted;
+      double const measured = rows[i].row->run.step - rows[j].row->run.step;
+      double const predicted = rows[i].expected - rows[j].expected;
       sum += measured * predicted > 0 ? 1 : measured * predicted < 0 ? -1 : 0;
       ++pairs;
     }
   return pairs > 0 ? static_cast<double>(sum) / pairs : 0;
 }
 
-// A plan that a planner would put first: with headroom.
-bool has_headroom(JudgedRun const& row) {
-  return fit_of(row.peak, usable_memory(row.run.cluster.profile), SimulateOptions{}.headroom) == Fit::fits;
+std::vector<RankedRun> ranked(Rows const& group, double loss) {
+  std::vector<RankedRun> rows;
+  for (JudgedRun const* row : group)
+    rows.push_back(
+        {row, with_risk(Seconds(row->predicted), row->run.plan, row->run.cluster, row->needed, loss).value()});
+  return rows;
 }
 
 } // namespace
@@ -137,13 +162,12 @@ std::vector<RankedGroup> ranked_groups(std::vector<JudgedRun> const& rows) {
           .push_back(&row);
   std::vector<RankedGroup> result;
   for (auto const& [name, group] : groups) {
-    Rows candidates;
-    std::ranges::copy_if(group, std::back_inserter(candidates), [](auto const* row) { return has_headroom(*row); });
-    if (group.size() < fewest || candidates.empty())
+    if (group.size() < fewest)
       continue;
-    JudgedRun const* choice = *std::ranges::min_element(candidates, {}, [](auto const* row) { return row->predicted; });
+    std::vector<RankedRun> const plans = ranked(group, slow_mode_loss_without(group[0]->run.model.name, rows));
+    JudgedRun const* choice = std::ranges::min_element(plans, {}, &RankedRun::expected)->row;
     double const best = (*std::ranges::min_element(group, {}, [](auto const* row) { return row->run.step; }))->run.step;
-    result.push_back({name, choice->run.plan.world_size(), static_cast<int>(group.size()), kendall(group),
+    result.push_back({name, choice->run.plan.world_size(), static_cast<int>(group.size()), kendall(plans),
                       choice->run.step / best - 1, choice});
   }
   return result;

@@ -20,6 +20,7 @@ struct JudgedRun {
   PublishedRun run;
   double predicted = 0; // seconds
   Bytes peak;           // predicted, of the fullest stage
+  Bytes needed;         // and with what the allocator cannot reuse
   RunClass run_class = RunClass::ordinary;
 };
 
@@ -33,13 +34,14 @@ struct RunBand {
   std::vector<JudgedRun const*> worst; // first: the worst
 };
 
-// Plans for one model on as many devices, run by one source.
+// Plans for one model on as many devices, run by one source, ranked by predicted steps with risk (planner/risk.hpp); what
+// the slow mode loses is taken from other models' plans.
 struct RankedGroup {
   std::string name;
   int gpus = 0;
   int plans = 0;
   double tau = 0;    // Kendall's, of predicted against measured steps
-  double regret = 0; // measured step of the plan predicted fastest, over the fastest measured, - 1
+  double regret = 0; // measured step of the plan ranked first, over the fastest measured, - 1
   JudgedRun const* choice = nullptr;
 };
 

@@ -17,7 +17,10 @@ namespace {
 MemoryCount count_of(PublishedRun const& run) {
   bool const by_driver = run.memory_note.find("nvidia-smi") != std::string::npos ||
                          run.memory_note.find("device used") != std::string::npos;
-  return by_driver ? MemoryCount::device : MemoryCount::allocated;
+  if (by_driver)
+    return MemoryCount::device;
+  return run.memory_note.find("PyTorch allocator") != std::string::npos ? MemoryCount::reserved
+                                                                        : MemoryCount::allocated;
 }
 
 // nanotron prints its first rank.
@@ -27,21 +30,29 @@ JudgedMemory judge(PublishedRun const& run) {
   JudgedMemory judged;
   judged.run = run;
   judged.count = count_of(run);
-  std::vector<MemoryPeak> const peaks = stage_peaks(run.model, run.plan);
-  auto const total = [](MemoryPeak const& peak) { return peak.use.total(); };
-  auto const fullest = std::ranges::max_element(peaks, {}, total);
+  std::vector<StagePeak> const peaks = stage_peaks(run.model, run.plan);
+  auto const fullest = std::ranges::max_element(peaks, {}, [](StagePeak const& peak) { return peak.needed.value(); });
   auto const counted = counts_first_stage(run) ? peaks.begin() : fullest;
-  judged.peak = *counted;
+  judged.peak = counted->tensors;
   judged.stage = static_cast<int>(counted - peaks.begin());
   HardwareProfile const& profile = run.cluster.profile;
-  auto const bytes = [&](MemoryPeak const& peak) { return static_cast<double>(total(peak)); };
-  judged.predicted = bytes(*counted);
-  if (judged.count == MemoryCount::device)
-    judged.predicted = judged.predicted * (1 + allocator_waste) + profile.reserved.value();
-  judged.needed = bytes(*fullest) * (1 + allocator_waste);
+  switch (judged.count) {
+    case MemoryCount::allocated: judged.predicted = static_cast<double>(counted->tensors.use.total()); break;
+    case MemoryCount::reserved: judged.predicted = counted->reserved.value(); break;
+    case MemoryCount::device: judged.predicted = (counted->reserved + profile.reserved).value(); break;
+  }
+  judged.needed = fullest->needed.value();
   judged.usable = usable_memory(profile).value();
-  judged.fits = probability_of_fit(Bytes(bytes(*fullest)), usable_memory(profile));
+  judged.fits = probability_of_fit(fullest->needed, usable_memory(profile));
   return judged;
+}
+
+std::string to_string(MemoryCount count) {
+  switch (count) {
+    case MemoryCount::allocated: return "allocated";
+    case MemoryCount::reserved: return "reserved";
+    default: return "device (nvidia-smi)";
+  }
 }
 
 struct Verdicts {
@@ -49,7 +60,7 @@ struct Verdicts {
   double worst_false_fit = 0; // need over usable memory by the table's own estimate
 };
 
-bool says_fits(JudgedMemory const& row) { return row.fits >= 0.5; }
+bool says_fits(JudgedMemory const& row) { return row.fits >= confident; }
 bool is_scored(JudgedMemory const& row) { return row.run.verdict == "fits" || row.run.verdict == "oom"; }
 bool did_fit(JudgedMemory const& row) { return row.run.verdict == "fits"; }
 
@@ -129,11 +140,7 @@ std::string memory_accuracy_text(MemoryAccuracyReport const& report) {
       continue;
     measured.push_back(&row);
     sources[row.run.source].push_back(&row);
-    bool const sweep = row.run.source == "nanotron";
-    counts[row.count == MemoryCount::device ? "device (nvidia-smi)"
-           : sweep                          ? "the sweep"
-                                            : "allocated"]
-        .push_back(&row);
+    counts[to_string(row.count)].push_back(&row);
   }
   std::vector<std::vector<std::string>> lines{{"peak memory", "", "count", "median", "p90", "bias"}};
   add_line(lines, "all", "", measured);
@@ -177,9 +184,8 @@ std::string memory_accuracy_json(MemoryAccuracyReport const& report) {
         "\"measured\": {}, \"predicted\": {}, \"needed\": {}, \"usable\": {}, \"fits\": {:.4f}, "
         "\"estimated_need\": {}}}",
         i == 0 ? "" : ",", json_quoted(row.run.id), json_quoted(row.run.source), json_quoted(row.run.chip),
-        json_quoted(describe(row.run.plan)), json_quoted(row.run.verdict),
-        row.count == MemoryCount::device ? "\"device\"" : "\"allocated\"", row.run.peak_memory, row.predicted,
-        row.needed, row.usable, row.fits, row.run.estimated_need);
+        json_quoted(describe(row.run.plan)), json_quoted(row.run.verdict), json_quoted(to_string(row.count)),
+        row.run.peak_memory, row.predicted, row.needed, row.usable, row.fits, row.run.estimated_need);
   }
   return text + "\n]}\n";
 }

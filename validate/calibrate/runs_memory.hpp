@@ -2,6 +2,7 @@
 // verdict (fits, does not fit) is right.
 #pragma once
 
+#include "planner/allocator.hpp"
 #include "planner/simulate.hpp"
 #include "validate/calibrate/runs_rows.hpp"
 #include "validate/calibrate/statistics.hpp"
@@ -13,8 +14,9 @@ namespace foreplan {
 
 // What a source's figure counts.
 //   allocated   tensors, as the framework's allocator reports its peak
+//   reserved    what that allocator holds: also its unused blocks
 //   device      what nvidia-smi shows: also the allocator's unused blocks, context, libraries, communicators
-enum class MemoryCount : std::uint8_t { allocated, device };
+enum class MemoryCount : std::uint8_t { allocated, reserved, device };
 
 struct JudgedMemory {
   PublishedRun run;

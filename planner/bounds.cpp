@@ -28,6 +28,15 @@ struct Times {
   LayerTimes embedding, block, head;
 };
 
+// Of a piece of a pass, whose transfers other pieces hide, what it computes.
+Seconds least_seconds(Folding const& folding, std::size_t block) {
+  BlockOrigin const& origin = folding.blocks[block];
+  Segment const segment = segment_of(folding.program, folding.program.blocks[block], origin);
+  if (breaks_of(ops_of(*origin.layer_program, origin.kind)).none())
+    return segment.device;
+  return segment.compute[0] + segment.compute[1] + segment.compute[2] + segment.compute[3];
+}
+
 Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
   model.layers = 1;
   Program const program = compile(model, plan);
@@ -37,7 +46,7 @@ Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
     BlockOrigin const& origin = folding.blocks[b];
     if (origin.layer_program == nullptr)
       continue;
-    Seconds const device = segment_of(folding.program, folding.program.blocks[b], origin).device;
+    Seconds const device = least_seconds(folding, b);
     LayerKind const kind = origin.layer_program->kind;
     LayerTimes& layer = kind == LayerKind::embedding ? times.embedding
                         : kind == LayerKind::head    ? times.head
@@ -50,8 +59,19 @@ Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
 } // namespace
 
 LowerBound::Layers const& LowerBound::layers_for(Plan const& plan) {
-  Key const key{plan.tp,          plan.cp,        plan.cp_type,   plan.domino_slices,    plan.sequence_parallel,
-                plan.micro_batch, plan.recompute, plan.attention, plan.recompute_unused, layer_gradient_dtype(plan)};
+  Key const key{plan.tp,
+                plan.cp,
+                plan.cp_type,
+                plan.domino_slices,
+                plan.domino_columns,
+                plan.domino,
+                plan.tp_overlap,
+                plan.sequence_parallel,
+                plan.micro_batch,
+                plan.recompute,
+                plan.attention,
+                plan.recompute_unused,
+                layer_gradient_dtype(plan)};
   auto const [found, is_new] = known_.try_emplace(key);
   if (!is_new)
     return found->second;

@@ -26,7 +26,7 @@ struct SearchSpace {
 
 // Every combination of tp (up to the devices of a node), pp, chunks, dp, micro-batch, recompute none or full, sequence
 // parallelism and ZeRO 0 or 1 that uses all `devices` ranks; of interleaved plans those whose chunks have equally many
-// blocks, or layers with embedding and head counted.
+// blocks, or layers with embedding and head counted. Where a constraint names them, also Domino and tp_overlap.
 SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
                          std::int64_t global_batch, std::vector<Constraint> const& constraints = {});
 

@@ -18,11 +18,33 @@ namespace foreplan {
 
 namespace {
 
-constexpr char const* plan_options[] = {
-    "tp",        "pp",      "dp",          "chunks",        "sequence-parallel", "zero",        "schedule",
-    "recompute", "seq-len", "micro-batch", "global-batch",  "attention",         "framework",   "micro-batch-group",
-    "layout",    "cp",      "cp-type",     "domino-slices", "zero-group",        "inner-group", "hpz",
-    "qwz",       "qgz",     "tp-bits"};
+constexpr char const* plan_options[] = {"tp",
+                                        "pp",
+                                        "dp",
+                                        "chunks",
+                                        "sequence-parallel",
+                                        "zero",
+                                        "schedule",
+                                        "recompute",
+                                        "seq-len",
+                                        "micro-batch",
+                                        "global-batch",
+                                        "attention",
+                                        "framework",
+                                        "micro-batch-group",
+                                        "layout",
+                                        "cp",
+                                        "cp-type",
+                                        "domino-slices",
+                                        "zero-group",
+                                        "inner-group",
+                                        "hpz",
+                                        "qwz",
+                                        "qgz",
+                                        "tp-bits",
+                                        "domino-columns",
+                                        "domino",
+                                        "tp-overlap"};
 
 // "20"; "20*6": six parts of 20.
 void add_parts(std::string const& entry, std::string const& text, std::vector<int>& layout) {
@@ -60,6 +82,9 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.cp = static_cast<int>(whole_number(parsed, "cp", 1, 1 << 20));
   plan.cp_type = choice(parsed, "cp-type", words<ContextParallel>);
   plan.domino_slices = static_cast<int>(whole_number(parsed, "domino-slices", 1, 1 << 20));
+  plan.domino_columns = static_cast<int>(whole_number(parsed, "domino-columns", 1, 1 << 20));
+  plan.domino = choice(parsed, "domino", words<Domino>);
+  plan.tp_overlap = parsed.count("tp-overlap") > 0;
   plan.chunks = static_cast<int>(whole_number(parsed, "chunks", 1, 1 << 20));
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
   plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
@@ -123,6 +148,10 @@ void add_plan_options(cxxopts::Options& options) {
       ("cp", "context parallel degree: ranks that share out each sequence", text()->default_value("1"))
       ("cp-type", "all_gather, all_to_all or ring", text()->default_value("all_gather"))
       ("domino-slices", "row slices of a micro-batch that hide each other's tp communication", text()->default_value("1"))
+      ("domino-columns", "column slices of a block's second products, reduced one under the next", text()->default_value("1"))
+      ("domino", "how slices take turns: paper, inter_layer or intra_layer (the released code's)",
+       text()->default_value("paper"))
+      ("tp-overlap", "with sequence parallelism: products in chunks that overlap their gather or scatter (user buffers, async TP)")
       ("chunks", "model chunks a stage (interleaved schedule; V-shaped ones have 2)", text()->default_value("1"))
       ("micro-batch-group", "interleaved: micro-batches that run one chunk in a row; 0: pp", text()->default_value("0"))
       ("sequence-parallel", "shard tokens over tp outside its regions")

@@ -29,6 +29,15 @@ struct Times {
   LayerTimes embedding, block, head;
 };
 
+// Of a piece of a pass, whose transfers other pieces hide, what it computes.
+Seconds least_seconds(Folding const& folding, std::size_t block) {
+  BlockOrigin const& origin = folding.blocks[block];
+  Segment const segment = segment_of(folding.program, folding.program.blocks[block], origin);
+  if (breaks_of(ops_of(*origin.layer_program, origin.kind)).none())
+    return segment.device;
+  return segment.compute[0] + segment.compute[1] + segment.compute[2] + segment.compute[3];
+}
+
 Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
   model.layers = 1;
   Program const program = compile(model, plan);
@@ -38,7 +47,7 @@ Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
     BlockOrigin const& origin = folding.blocks[b];
     if (origin.layer_program == nullptr)
       continue;
-    Seconds const device = segment_of(folding.program, folding.program.blocks[b], origin).device;
+    Seconds const device = least_seconds(folding, b);
     LayerKind const kind = origin.layer_program->kind;
     LayerTimes& layer = kind == LayerKind::embedding ? times.embedding
                         : kind == LayerKind::head    ? times.head
@@ -51,19 +60,19 @@ Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
 } // namespace
 
 PlanLayers const& LowerBound::layers_of_plan(Plan const& plan) {
-  Key const key{plan.tp,          plan.cp,        plan.cp_type,   plan.domino_slices,    plan.sequence_parallel,
-                plan.micro_batch, plan.recompute, plan.attention, plan.recompute_unused, layer_gradient_dtype(plan)};
-  auto const [found, is_new] = known_.try_emplace(key);
-  if (!is_new)
-    return found->second;
-  Plan small = smallest_with_same_layers(plan);
+  Plan const small = smallest_with_same_layers(plan);
+  auto const known = std::find_if(known_.begin(), known_.end(),
+                                  [&](auto const& entry) { return entry.first == small; });
+  if (known != known_.end())
+    return known->second;
   Cluster cluster = cluster_;
   cluster.exceptions.clear(); // slow devices only make it slower
   Times const recomputed = times_alone(model_, small, cluster);
-  small.recompute = Recompute::none;
-  Times const plain = plan.recompute == Recompute::none ? recomputed : times_alone(model_, small, cluster);
-  found->second = {plain.embedding, plain.block, recomputed.block, plain.head};
-  return found->second;
+  Plan without = small;
+  without.recompute = Recompute::none;
+  Times const plain = small.recompute == Recompute::none ? recomputed : times_alone(model_, without, cluster);
+  known_.emplace_back(small, PlanLayers{plain.embedding, plain.block, recomputed.block, plain.head});
+  return known_.back().second;
 }
 
 LayerTimes LowerBound::times_of(PlanLayers const& layers, Plan const& plan, LayerRange chunk) const {

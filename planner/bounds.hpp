@@ -4,8 +4,8 @@
 #include "cluster/cluster.hpp"
 #include "plan/process_groups.hpp"
 
-#include <map>
-#include <tuple>
+#include <deque>
+#include <utility>
 
 namespace foreplan {
 
@@ -30,13 +30,11 @@ public:
   PlanLayers const& layers_of_plan(Plan const& plan);
 
 private:
-  using Key = std::tuple<int, int, ContextParallel, int, bool, std::int64_t, Recompute, Attention, bool, DType>;
-
   LayerTimes times_of(PlanLayers const& layers, Plan const& plan, LayerRange chunk) const;
 
   Model model_;
   Cluster cluster_;
-  std::map<Key, PlanLayers> known_;
+  std::deque<std::pair<Plan, PlanLayers>> known_; // by smallest_with_same_layers(); a deque keeps its places
 };
 
 } // namespace foreplan

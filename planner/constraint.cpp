@@ -37,6 +37,11 @@ std::vector<Field> const& fields() {
        [](Plan const& p) { return static_cast<std::int64_t>(p.schedule); },
        {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min", "dualpipe-v"}},
       {"sequence-parallel", [](Plan const& p) -> std::int64_t { return p.sequence_parallel ? 1 : 0; }, {"off", "on"}},
+      {"tp-overlap", [](Plan const& p) -> std::int64_t { return p.tp_overlap ? 1 : 0; }, {"off", "on"}},
+      {"domino-slices", [](Plan const& p) -> std::int64_t { return p.domino_slices; }, {}},
+      {"domino",
+       [](Plan const& p) { return static_cast<std::int64_t>(p.domino); },
+       {"paper", "inter_layer", "intra_layer"}},
   };
   return all;
 }
@@ -110,8 +115,8 @@ Constraint read_constraint(std::string const& option, std::string const& text) {
                        relation->second != Constraint::Relation::not_equal;
   if (ordered && !field.words.empty())
     fail(option, text, fmt::format("{} has no order; use = or !=", field.name));
-  return {field.value, relation->second, value_of(option, text, field, trimmed(rest)), option == "--forbid",
-          option + " " + text};
+  return {field.value,          relation->second,    value_of(option, text, field, trimmed(rest)),
+          option == "--forbid", option + " " + text, field.name};
 }
 
 bool allows(Constraint const& constraint, Plan const& plan) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace foreplan {
 
@@ -15,6 +16,7 @@ struct Constraint {
   std::int64_t value = 0; // of words (recompute, schedule): their position in the list of valid ones
   bool forbidden = false; // plans for which it holds are left out, not the others
   std::string text;       // "--require tp=8"
+  std::string_view name;  // of the field: "tp"
 };
 
 // `option` is "--require" or "--forbid". Throws InputError, naming the valid fields, relations and words.

@@ -210,9 +210,8 @@ std::vector<OpExplanation> explain_ops(Model const& model, Plan const& plan, Clu
       add(*origin.op, program.stages[stage.index()], items[0], "step");
       continue;
     }
-    std::vector<Op> const& ops = ops_of(*origin.layer_program, origin.kind);
-    for (std::size_t i = 0; i < ops.size(); ++i)
-      add(ops[i], *origin.layer_program, items[i],
+    for (std::size_t i = 0; i < items.size(); ++i)
+      add(op_of(origin, i), *origin.layer_program, items[i],
           fmt::format("{}, {}", origin.layer_program->name, to_string(origin.kind)));
   }
   return result;

@@ -62,6 +62,27 @@ std::vector<Plan> with_context_parallelism(Plan plan, int ranks) {
   return plans;
 }
 
+// What not every trainer has is searched where a constraint names it: Domino (two slices, as released) and products that
+// overlap tensor-parallel communication.
+std::vector<Plan> with_overlap(Plan plan, std::vector<Constraint> const& constraints) {
+  auto const named = [&](std::string_view prefix) {
+    return std::any_of(constraints.begin(), constraints.end(),
+                       [&](Constraint const& constraint) { return constraint.name.starts_with(prefix); });
+  };
+  std::vector<Plan> plans{plan};
+  if (named("tp-overlap") && plan.sequence_parallel) {
+    plans.push_back(plan);
+    plans.back().tp_overlap = true;
+  }
+  if (named("domino") && plan.tp > 1 && !plan.sequence_parallel)
+    for (Domino form : {Domino::paper, Domino::inter_layer, Domino::intra_layer}) {
+      plans.push_back(plan);
+      plans.back().domino_slices = 2;
+      plans.back().domino = form;
+    }
+  return plans;
+}
+
 void reject(SearchSpace& space, std::string const& rule, std::string const& example) {
   auto const known = std::find_if(space.rejected.begin(), space.rejected.end(),
                                   [&](Rejection const& rejection) { return rejection.rule == rule; });
@@ -100,10 +121,11 @@ SearchSpace search_space(Model const& model, int devices, int devices_per_node, 
       for (Plan shared : with_context_parallelism(plan, devices / (plan.tp * plan.pp))) {
         for (; shared.micro_batch * shared.dp <= global_batch; shared.micro_batch *= 2) {
           for (Plan const& scheduled : with_schedules(model, shared)) {
-            for (Plan const& candidate : with_switches(scheduled)) {
-              ++space.enumerated;
-              add(space, model, framework ? as_run_by(*framework, candidate) : candidate, constraints);
-            }
+            for (Plan const& switched : with_switches(scheduled))
+              for (Plan const& candidate : with_overlap(switched, constraints)) {
+                ++space.enumerated;
+                add(space, model, framework ? as_run_by(*framework, candidate) : candidate, constraints);
+              }
           }
         }
       }

@@ -28,7 +28,8 @@ struct SearchSpace {
 
 // Every combination of tp (up to the devices of a node), pp, chunks, dp, micro-batch, recompute none or full, sequence
 // parallelism and ZeRO 0 or 1 that uses all `devices` ranks; of interleaved plans those whose chunks have equally many
-// blocks, or layers with embedding and head counted. Each as the framework runs it, if there is one.
+// blocks, or layers with embedding and head counted. Where a constraint names them, also Domino and tp_overlap. Each as
+// the framework runs it, if there is one.
 SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
                          std::int64_t global_batch, std::vector<Constraint> const& constraints = {},
                          std::optional<Framework> const& framework = {});

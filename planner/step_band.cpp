@@ -46,8 +46,7 @@ ClassSums sums_of(Folding const& folding) {
       continue; // its layers have blocks of their own
     std::vector<Item> const& items = folding.program.blocks[b].items;
     for (std::size_t i = 0; i < items.size(); ++i)
-      add(sums, origin.op != nullptr ? *origin.op : ops_of(*origin.layer_program, origin.kind)[i],
-          folding.program.demands[static_cast<std::size_t>(items[i].demand)]);
+      add(sums, op_of(origin, i), folding.program.demands[static_cast<std::size_t>(items[i].demand)]);
   }
   return sums;
 }

@@ -40,9 +40,7 @@ MeasuredRank read_rank(JsonReader const& reader) {
 Op const& op_of(Folding const& folding, std::size_t rank_class, TimelineEntry const& event) {
   Use const& use = folding.program.classes[rank_class].uses[at(event.use)];
   BlockOrigin const& origin = folding.blocks[at(use.block)];
-  if (origin.op != nullptr)
-    return *origin.op;
-  return ops_of(*origin.layer_program, origin.kind)[at(event.item)];
+  return op_of(origin, at(event.item));
 }
 
 std::string category_of(Op const& op) {

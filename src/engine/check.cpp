@@ -71,7 +71,8 @@ void check_block(FoldedProgram const& program, std::size_t number) {
             "block {} item {}: communicator {} of a {}", number, i, item.communicator,
             transfer ? "transfer" : "computation");
     for (std::int32_t wait : item.waits)
-      require(wait == wait_for_entry || inside(wait, i), "block {} item {} waits for item {}", number, i, wait);
+      require((wait < 0 && wait > wait_for_last(stream_limit)) || inside(wait, i), "block {} item {} waits for item {}",
+              number, i, wait);
   }
 }
 

@@ -87,7 +87,7 @@ private:
     for (std::size_t i = 0; i < old.items.size(); ++i) {
       Item item = old.items[i];
       for (std::int32_t& wait : item.waits)
-        wait = wait == wait_for_entry ? wait : new_item[at(wait)];
+        wait = wait < 0 ? wait : new_item[at(wait)];
       Op const& op = op_of(origin, i);
       if (std::optional<Ring> const ring = ring_of(op))
         new_item.push_back(add_ring(result, std::move(item), op, *ring));
@@ -98,12 +98,6 @@ private:
     }
     result_.blocks.push_back(std::move(result));
     return found->second = static_cast<std::int32_t>(result_.blocks.size()) - 1;
-  }
-
-  static Op const& op_of(BlockOrigin const& origin, std::size_t item) {
-    if (origin.op != nullptr)
-      return *origin.op;
-    return ops_of(*origin.layer_program, origin.kind)[item];
   }
 
   std::int32_t add_ring(Block& block, Item item, Op const& op, Ring const& ring) {

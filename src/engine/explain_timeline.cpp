@@ -46,8 +46,8 @@ void add_compute(Breakdown& result, BlockOrigin const& origin, TimelineEntry con
     result.communicating += (origin.exposed_tp + origin.exposed_cp + hidden) * stretch;
     result.overlapped += hidden * stretch;
   } else {
-    std::vector<Op> const& ops = ops_of(*origin.layer_program, origin.kind);
-    result.compute[static_cast<std::size_t>(kernel_class(ops[static_cast<std::size_t>(ran.item)].kind))] += taken;
+    OpKind const kind = op_of(origin, static_cast<std::size_t>(ran.item)).kind;
+    result.compute[static_cast<std::size_t>(kernel_class(kind))] += taken;
   }
 }
 

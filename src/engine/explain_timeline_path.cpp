@@ -131,10 +131,16 @@ private:
     if (std::int32_t const turn = entries.place[at(place.entry)]; turn > 0)
       consider(entries.on_stream[item.stream][at(turn - 1)]);
     for (std::int32_t wait : item.waits) {
-      if (wait != wait_for_entry)
+      if (wait >= 0) {
         consider(entries.entry_of(waiting.use, wait));
-      else if (std::int32_t const issued = entries.compute_before[at(waiting.use)]; issued > 0)
-        consider(entries.on_stream[compute_stream][at(issued - 1)]);
+        continue;
+      }
+      auto const& stream = entries.on_stream[at(wait_for_entry - wait)];
+      auto const issued = std::partition_point(stream.begin(), stream.end(), [&](std::int32_t other) {
+        return entry({place.rank_class, other}).use < waiting.use;
+      });
+      if (issued != stream.begin())
+        consider(*(issued - 1));
     }
     for (std::int32_t w = use.first_wait; w < use.first_wait + use.wait_count; ++w)
       if (std::int32_t const target = rank_class(place).waits[at(w)]; target >= 0) {
@@ -169,9 +175,7 @@ private:
 
   Op const& op(Place place) const {
     BlockOrigin const& from = origin(place);
-    if (from.op != nullptr)
-      return *from.op;
-    return ops_of(*from.layer_program, from.kind)[at(entry(place).item)];
+    return op_of(from, at(entry(place).item));
   }
 
   PathPart part(Place place) const {

@@ -128,8 +128,7 @@ TraceRank trace_of(Program const& program, Folding const& folding, Timeline cons
     else if (is_segment(origin))
       kernel.name = kernel.op = fmt::format("{} layers", to_string(origin.kind));
     else
-      describe(kernel, program.plan, ops_of(*origin.layer_program, origin.kind)[at(ran.item)], *origin.layer_program,
-               folded.representative);
+      describe(kernel, program.plan, op_of(origin, at(ran.item)), *origin.layer_program, folded.representative);
     if (kernel.end > kernel.start) // waits and groups of one run nothing
       trace.kernels.push_back(std::move(kernel));
   }

@@ -151,10 +151,10 @@ private:
   }
 
   // Slots that a segment cannot stand for. Those beside which data-parallel transfers may run are few, whatever the number
-  // of micro-batches; where the tensor-parallel transfers are shared, all.
+  // of micro-batches; where the tensor-parallel transfers are shared, or run on into the next layer, all.
   std::vector<bool> contended_slots() const {
     std::vector<bool> contended(stage_->elements.size(), false);
-    if (layer_transfers_are_shared()) {
+    if (layers_overlap() || layer_transfers_are_shared()) {
       contended.assign(stage_->elements.size(), true);
       return contended;
     }
@@ -173,6 +173,15 @@ private:
       }
     }
     return contended;
+  }
+
+  bool layers_overlap() const {
+    return std::any_of(stage_->layers.begin(), stage_->layers.end(), [&](StageLayer const& layer) {
+      if (layer.program < 0)
+        return false;
+      auto const& breaks = breaks_[at(layer.program)];
+      return std::any_of(breaks.begin(), breaks.end(), [](PassBreaks const& at) { return !at.none(); });
+    });
   }
 
   // Whether the transfers inside the class's layers (of tensor and context parallelism) depend on more than the class itself
@@ -240,10 +249,8 @@ private:
     if (as_segment) {
       add_use(segment_block(slot), {element, layer_of(slot, 0)});
     } else {
-      for (int i = 0; i < slot.last - slot.first; ++i) {
-        int const layer = layer_of(slot, i);
-        add_use(layer_block(stage_->layers[at(layer)].program, slot.kind), {element, layer});
-      }
+      for (LayerPiece const& piece : pieces_of(*stage_, slot, breaks_))
+        add_use(layer_block(stage_->layers[at(piece.layer)].program, slot.kind, piece), {element, piece.layer});
     }
     use_of_[slot.id.index()] = last_use();
   }
@@ -271,20 +278,32 @@ private:
     return block;
   }
 
-  std::int32_t layer_block(int program, SlotKind kind) {
-    auto const [found, is_new] = layer_blocks_.try_emplace({program, kind}, -1);
+  std::int32_t layer_block(int program, SlotKind kind, LayerPiece const& piece) {
+    auto const [found, is_new] = layer_blocks_.try_emplace({program, kind, piece.first, piece.last}, -1);
     if (!is_new)
       return found->second;
     LayerProgram const& layer = program_.layer_programs[at(program)];
     std::vector<Op> const& ops = ops_of(layer, kind);
     Block block;
-    for (Op const& op : ops) {
-      Item item = item_of(op, operands_of(layer, op));
-      for (OpId wait : op.waits)
-        item.waits.push_back(wait == entry ? wait_for_entry : position_of(ops, wait));
+    for (std::size_t i = piece.first; i < piece.last; ++i) {
+      Item item = item_of(ops[i], operands_of(layer, ops[i]));
+      for (OpId wait : ops[i].waits)
+        item.waits.push_back(wait == entry ? wait_for_entry : wait_in_piece(ops, piece, wait));
       block.items.push_back(std::move(item));
     }
-    return found->second = add_block(std::move(block), {.layer_program = &layer, .kind = kind});
+    return found->second = add_block(std::move(block), {.layer_program = &layer, .kind = kind, .first = piece.first});
+  }
+
+  // An op of an earlier piece of the same layer stands for what its stream held when this piece was issued.
+  static std::int32_t wait_in_piece(std::vector<Op> const& ops, LayerPiece const& piece, OpId wait) {
+    std::int32_t const position = position_of(ops, wait);
+    return std::cmp_less(position, piece.first) ? wait_for_last(static_cast<std::uint8_t>(ops[at(position)].stream))
+                                                : position - static_cast<std::int32_t>(piece.first);
+  }
+
+  std::int32_t whole_layer_block(int program, SlotKind kind) {
+    std::size_t const size = ops_of(program_.layer_programs[at(program)], kind).size();
+    return layer_block(program, kind, {-1, 0, size});
   }
 
   static std::int32_t position_of(std::vector<Op> const& ops, OpId id) {
@@ -358,7 +377,7 @@ private:
   Segment const& segment_of_layer(int program, SlotKind kind) {
     auto const [found, is_new] = segments_.try_emplace({program, kind});
     if (is_new) {
-      auto const block = at(layer_block(program, kind));
+      auto const block = at(whole_layer_block(program, kind));
       found->second = segment_of(result_.program, result_.program.blocks[block], result_.blocks[block]);
     }
     return found->second;
@@ -398,6 +417,7 @@ private:
   }
 
   Program const& program_;
+  BreaksOfLayers breaks_ = breaks_of(program_);
   Cluster cluster_; // with the plan's own time to issue an op, where it has one
   FoldOptions options_;
   Partition partition_;
@@ -410,8 +430,8 @@ private:
   StageProgram const* stage_ = nullptr;
   std::int32_t representative_ = 0;
   double speed_ = 1;
-  std::vector<std::int32_t> use_of_; // by OpId: its last use
-  std::map<std::pair<int, SlotKind>, std::int32_t> layer_blocks_;
+  std::vector<std::int32_t> use_of_;                                                         // by OpId: its last use
+  std::map<std::tuple<int, SlotKind, std::size_t, std::size_t>, std::int32_t> layer_blocks_; // by piece
   std::map<std::pair<int, SlotKind>, Segment> segments_;
   std::map<std::tuple<int, int, SlotKind>, std::int32_t> segment_blocks_;
   std::vector<std::pair<Op const*, std::int32_t>> op_blocks_;

@@ -19,10 +19,12 @@ struct FoldOptions {
   bool interference = true; // without: SM and memory-bandwidth shares are nought
 };
 
-// What a block was made from: one pass of a layer program, a run of layers taken as one segment, or a step-level op.
+// What a block was made from: one pass of a layer program or a piece of it, a run of layers taken as one segment, or a
+// step-level op.
 struct BlockOrigin {
   LayerProgram const* layer_program = nullptr;
   SlotKind kind = SlotKind::forward;
+  std::size_t first = 0; // op of the pass
   Op const* op = nullptr;
   // Of a segment: where its device time goes when nothing else runs.
   std::array<Seconds, 4> compute{}; // by KernelClass
@@ -32,7 +34,12 @@ struct BlockOrigin {
   Seconds hidden_cp{};
 };
 
-// A use: an element of the stage program; in kernel form, one layer of a slot.
+// The op behind an item of a block that is no segment.
+inline Op const& op_of(BlockOrigin const& origin, std::size_t item) {
+  return origin.op != nullptr ? *origin.op : ops_of(*origin.layer_program, origin.kind)[origin.first + item];
+}
+
+// A use: an element of the stage program; in kernel form, one layer of a slot, or a piece of it.
 struct UseOrigin {
   std::int32_t element = 0;
   std::int32_t layer = -1; // of a slot; for a segment its first layer in the order of execution

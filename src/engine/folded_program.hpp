@@ -45,13 +45,15 @@ struct LinkOrbit {
 
 // Targets of an item's waits.
 inline constexpr std::int32_t wait_for_entry = -1; // the compute item issued last before this block began
+// The item of a stream that was issued last before this block began.
+constexpr std::int32_t wait_for_last(std::uint8_t stream) { return wait_for_entry - stream; }
 
 struct Item {
   std::int32_t demand = 0;        // index into FoldedProgram::demands
   std::int32_t communicator = -1; // of a transfer; -1: compute
   std::uint8_t stream = 0;
   bool host_sync = false;          // only in blocks of one item
-  std::vector<std::int32_t> waits; // earlier items of the same block by index, or wait_for_entry
+  std::vector<std::int32_t> waits; // earlier items of the same block by index, or wait_for_last(a stream)
 };
 
 // A straight run of items: a layer's forward or backward, a segment, or one step-level op.

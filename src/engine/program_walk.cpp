@@ -40,8 +40,8 @@ void ProgramWalk::read_block(Block const& block) {
     std::array<std::int32_t, stream_limit> needed{}; // items of other streams, the last of each is enough
     needed.fill(-1);
     for (std::int32_t wait : item.waits) {
-      std::uint8_t const stream = wait == wait_for_entry ? compute_stream : block.items[at(wait)].stream;
-      needed[stream] = std::max(needed[stream], wait == wait_for_entry ? 0 : ordinal[at(wait)]);
+      std::size_t const stream = wait < 0 ? at(wait_for_entry - wait) : block.items[at(wait)].stream;
+      needed[stream] = std::max(needed[stream], wait < 0 ? 0 : ordinal[at(wait)]);
     }
     for (std::int32_t s = 0; s < stream_limit; ++s)
       if (s != item.stream && needed[at(s)] >= 0) // its own stream is in order

@@ -44,7 +44,7 @@ FoldedProgram alone(FoldedProgram const& program, Block const& block) {
       item.communicator = index;
     }
     // Before the block there is nothing to wait for.
-    std::erase(item.waits, wait_for_entry);
+    std::erase_if(item.waits, [](std::int32_t wait) { return wait < 0; });
   }
   single.classes = {{"own", 1, {{0, 0, 0}}, {}}};
   return single;
@@ -67,7 +67,6 @@ Segment segment_of(FoldedProgram const& program, Block const& block, BlockOrigin
   Timeline const timeline = run_fast(single);
   segment.device = timeline.step;
 
-  std::vector<Op> const& ops = ops_of(*origin.layer_program, origin.kind);
   std::vector<Interval> compute, tp, cp;
   for (TimelineEntry const& ran : timeline.classes[0]) {
     auto const index = static_cast<std::size_t>(ran.item);
@@ -75,7 +74,7 @@ Segment segment_of(FoldedProgram const& program, Block const& block, BlockOrigin
     segment.busy_bandwidth += single.demands[index].memory_bandwidth_share * taken.value();
     segment.busy_multiprocessors += single.demands[index].sm_share * taken.value();
     if (single.blocks[0].items[index].stream == compute_stream)
-      segment.compute[static_cast<std::size_t>(kernel_class(ops[index].kind))] += taken;
+      segment.compute[static_cast<std::size_t>(kernel_class(op_of(origin, index).kind))] += taken;
     std::uint8_t const stream = single.blocks[0].items[index].stream;
     auto& busy = stream == compute_stream ? compute : static_cast<Stream>(stream) == Stream::cp ? cp : tp;
     busy.push_back({ran.start, ran.end});

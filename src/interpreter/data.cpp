@@ -33,7 +33,8 @@ double uniform(std::uint64_t bits) { return static_cast<double>(bits >> 11) * 0x
 double spread(Parameter const& parameter, bool norm_weight) {
   if (norm_weight || parameter.full_shape.size() == 1)
     return 0.2;
-  return 1.5 / std::sqrt(static_cast<double>(parameter.full_shape.back()));
+  return 1.5 /
+         std::sqrt(static_cast<double>(parameter.transposed ? parameter.full_shape[0] : parameter.full_shape.back()));
 }
 
 } // namespace
@@ -48,7 +49,10 @@ std::int64_t token_id(std::uint64_t seed, int step, std::int64_t sequence, std::
   return static_cast<std::int64_t>(bits % static_cast<std::uint64_t>(vocabulary));
 }
 
-std::vector<std::int64_t> positions_in_full(Parameter const& parameter, int tp_index) {
+namespace {
+
+// As they are stored.
+std::vector<std::int64_t> stored_positions(Parameter const& parameter, int tp_index) {
   AxisPlacement const placement = parameter.placement[Axis::tp];
   std::vector<std::int64_t> positions(static_cast<std::size_t>(parameter.elements()));
   if (placement.kind != AxisPlacement::Kind::sharded) {
@@ -65,6 +69,16 @@ std::vector<std::int64_t> positions_in_full(Parameter const& parameter, int tp_i
   }
   for (std::int64_t local = 0; local < parameter.elements(); ++local)
     positions[static_cast<std::size_t>(local)] = local / run * full_run + tp_index * run + local % run;
+  return positions;
+}
+
+} // namespace
+
+std::vector<std::int64_t> positions_in_full(Parameter const& parameter, int tp_index) {
+  std::vector<std::int64_t> positions = stored_positions(parameter, tp_index);
+  if (parameter.transposed)
+    for (std::int64_t& position : positions)
+      position = position % parameter.full_shape[1] * parameter.full_shape[0] + position / parameter.full_shape[1];
   return positions;
 }
 

@@ -18,7 +18,8 @@ std::int64_t global_sequence(Plan const& plan, int data_index, std::int64_t micr
 std::int64_t token_id(std::uint64_t seed, int step, std::int64_t sequence, std::int64_t position,
                       std::int64_t vocabulary);
 
-// For each element of a rank's shard of a parameter, cut along tp as its placement says, its position in the full one.
+// For each element of a rank's shard of a parameter, cut along tp as its placement says, its position in the full one
+// (whose order is that of a matrix that is not transposed).
 std::vector<std::int64_t> positions_in_full(Parameter const& parameter, int tp_index);
 
 // Initial values of this rank's shard. Norm weights lie around 1, all else around 0; a tied parameter depends on its index

@@ -33,12 +33,12 @@ struct StorageUnits {
 
 // An instance whose operands and releases are resolved to addresses: units from the beginning of the rank's memory.
 struct BoundOperand {
-  std::int64_t address = 0;
-  std::int64_t unit = 1; // units of an element
+  std::int64_t address = 0; // on the first rank
+  std::int64_t unit = 1;    // units of an element
   Tensor const* tensor = nullptr;
-  // On the rank at `at`: a rank's own shard lies elsewhere on each.
+  // On the rank at `at`: a rank's own shard, or a block by hop, lies elsewhere on each.
   [[nodiscard]] std::int64_t on(Coordinate const& at) const {
-    return address + unit * (tensor->offset_on(at) - tensor->offset);
+    return address + unit * (tensor->offset_on(at) - tensor->offset_on(Coordinate{}));
   }
 };
 

@@ -52,6 +52,11 @@ std::string layout_text(std::vector<int> const& layout) {
   return text;
 }
 
+int column_slices(Plan const& plan) {
+  constexpr int user_buffer_splits = 4; // Transformer Engine, module/base.py: initialize_ub, num_splits
+  return plan.tp_overlap ? user_buffer_splits : plan.domino_columns;
+}
+
 std::string describe(Plan const& plan) {
   std::string text = fmt::format("tp {}, pp {}, dp {}", plan.tp, plan.pp, plan.dp);
   if (plan.cp > 1)
@@ -62,8 +67,15 @@ std::string describe(Plan const& plan) {
     text += fmt::format(", layout {}", layout_text(plan.layout));
   if (plan.sequence_parallel)
     text += ", sequence parallel";
-  if (plan.domino_slices > 1)
+  if (plan.tp_overlap)
+    text += ", tp overlapped";
+  if (plan.domino_slices > 1 || plan.domino_columns > 1) {
     text += fmt::format(", Domino {}", plan.domino_slices);
+    if (plan.domino_columns > 1)
+      text += fmt::format(" x {} columns", plan.domino_columns);
+    if (plan.domino != Domino::paper)
+      text += fmt::format(" {}", to_string(plan.domino));
+  }
   text += fmt::format(", zero {}", plan.zero_stage);
   if (plan.zero_group > 0)
     text += fmt::format(" in groups of {}", plan.zero_group);

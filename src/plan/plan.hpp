@@ -176,6 +176,8 @@ std::string_view to_string(Schedule schedule);
 bool splits_backward(Schedule schedule);
 bool is_v_shaped(Schedule schedule);
 bool has_chunks(Schedule schedule); // more than one a stage
+// Into how many slices of columns a block's second products are cut.
+int column_slices(Plan const& plan);
 std::string_view to_string(Recompute recompute);
 std::string_view to_string(DType dtype);
 std::string_view to_string(Attention attention);

@@ -104,6 +104,7 @@ void check_sizes(Plan const& plan, Findings& findings) {
   in_range("dp", plan.dp);
   in_range("cp", plan.cp);
   in_range("domino_slices", plan.domino_slices);
+  in_range("domino_columns", plan.domino_columns);
   in_range("chunks", plan.chunks);
   in_range("sequence_length", plan.sequence_length);
   in_range("micro_batch", plan.micro_batch);
@@ -197,8 +198,19 @@ void check_context_parallel(Model const& model, Plan const& plan, Findings& find
 
 // --------------------------------------------------------------------------------------------------------------- Domino
 
-void check_domino(Plan const& plan, Findings& findings) {
-  if (plan.domino_slices == 1)
+// Products are cut by the columns of the block's output.
+void check_columns(Model const& model, std::string_view what, int slices, Findings& findings) {
+  if (model.hidden % slices != 0)
+    find(findings, fmt::format("{} divides hidden", what),
+         fmt::format("{}: the {} columns of a block's output cannot be cut into {} slices", what, model.hidden, slices),
+         nearest_of(divisors(model.hidden), slices));
+}
+
+void check_domino(Model const& model, Plan const& plan, Findings& findings) {
+  if (plan.domino_slices == 1 && plan.domino != Domino::paper)
+    find(findings, "domino needs domino_slices",
+         fmt::format("domino {} says how slices take turns: it needs domino_slices > 1", to_string(plan.domino)), {2});
+  if (plan.domino_slices == 1 && plan.domino_columns == 1)
     return;
   if (plan.tp == 1)
     find(findings, "Domino needs tp", "Domino hides tensor-parallel communication: it needs tp > 1");
@@ -207,11 +219,29 @@ void check_domino(Plan const& plan, Findings& findings) {
          "Domino cuts the rows that sequence parallelism shares out: one of the two");
   if (plan.cp > 1)
     find(findings, "Domino without context parallelism", "Domino with context parallelism is not there yet");
+  if (plan.domino != Domino::paper && plan.pp > 1)
+    find(findings, "released Domino without a pipeline",
+         fmt::format("domino {}: the released code runs without a pipeline; pp must be 1, or domino paper",
+                     to_string(plan.domino)),
+         {1});
+  check_columns(model, "domino_columns", plan.domino_columns, findings);
   if (plan.micro_batch % plan.domino_slices != 0)
     find(
         findings, "domino_slices divides micro_batch",
         fmt::format("a micro-batch of {} sequences cannot be cut into {} slices", plan.micro_batch, plan.domino_slices),
         nearest_of(divisors(plan.micro_batch), plan.domino_slices));
+}
+
+void check_tp_overlap(Model const& model, Plan const& plan, Findings& findings) {
+  if (!plan.tp_overlap)
+    return;
+  if (!plan.sequence_parallel)
+    find(findings, "tp_overlap needs sequence parallelism",
+         "tp_overlap runs products under the gathers and scatters of sequence parallelism: it needs "
+         "sequence_parallel");
+  if (plan.domino_slices > 1 || plan.domino_columns > 1)
+    find(findings, "tp_overlap without Domino", "tp_overlap and Domino cut the same products: one of the two");
+  check_columns(model, "tp_overlap", column_slices(plan), findings);
 }
 
 // ------------------------------------------------------------------------------------------------------------- pipeline
@@ -513,9 +543,6 @@ void check_not_yet_there(Plan const& plan, Findings& findings) {
   absent("offload_parameters", plan.offload.parameters != MemoryTier::device);
   absent("sub_group", plan.offload.sub_group > 0);
   absent("offload_checkpoints", plan.offload.checkpoints);
-  absent("domino_columns", plan.domino_columns > 1);
-  absent("domino", plan.domino != Domino::paper);
-  absent("tp_overlap", plan.tp_overlap);
 }
 
 } // namespace
@@ -532,7 +559,8 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   if (!findings.empty())
     return findings;
   check_context_parallel(model, plan, findings);
-  check_domino(plan, findings);
+  check_domino(model, plan, findings);
+  check_tp_overlap(model, plan, findings);
   check_layers(model, plan, findings);
   check_schedule(model, plan, findings);
   check_batch(plan, findings);

@@ -1,6 +1,7 @@
 #include "program/instances.hpp"
 
 #include <functional>
+#include <map>
 #include <unordered_map>
 
 namespace foreplan {
@@ -34,28 +35,28 @@ private:
   }
 
   void add_slot(Slot const& slot) {
-    for (int i = 0; i < slot.last - slot.first; ++i) {
-      int const layer = layer_of(slot, i);
-      auto const program = static_cast<std::size_t>(stage_.layers[static_cast<std::size_t>(layer)].program);
-      LayerProgram const& layer_program = program_.layer_programs[program];
-      add_layer(layer_program, ops_of(layer_program, slot.kind), layer, slot.micro_batch);
+    entry_of_layer_.clear();
+    position_.clear();
+    for (LayerPiece const& piece : pieces_of(stage_, slot, breaks_)) {
+      auto const program = static_cast<std::size_t>(stage_.layers[static_cast<std::size_t>(piece.layer)].program);
+      add_piece(program_.layer_programs[program], piece, slot);
     }
   }
 
-  void add_layer(LayerProgram const& layer_program, std::vector<Op> const& ops, int layer, MicroBatch micro_batch) {
-    std::unordered_map<OpId, std::int32_t> position;
-    std::int32_t const at_entry = compute_tail_;
-    for (Op const& op : ops) {
-      Instance instance{&op, &layer_program, layer, micro_batch, {}};
+  void add_piece(LayerProgram const& layer_program, LayerPiece const& piece, Slot const& slot) {
+    std::int32_t const at_entry = entry_of_layer_.try_emplace(piece.layer, compute_tail_).first->second;
+    for (std::size_t i = piece.first; i < piece.last; ++i) {
+      Op const& op = ops_of(layer_program, slot.kind)[i];
+      Instance instance{&op, &layer_program, piece.layer, slot.micro_batch, {}};
       for (OpId target : op.waits) {
         if (target == entry) {
           if (at_entry >= 0)
             instance.waits.push_back(at_entry);
-        } else if (auto const found = position.find(target); found != position.end()) {
+        } else if (auto const found = position_.find({piece.layer, target}); found != position_.end()) {
           instance.waits.push_back(found->second);
         }
       }
-      position[op.id] = static_cast<std::int32_t>(instances_.size());
+      position_[{piece.layer, op.id}] = static_cast<std::int32_t>(instances_.size());
       add(std::move(instance));
     }
   }
@@ -68,8 +69,12 @@ private:
 
   Program const& program_;
   StageProgram const& stage_;
+  BreaksOfLayers breaks_ = breaks_of(program_);
   std::vector<Instance> instances_;
   std::int32_t compute_tail_ = -1;
+  // of the slot that is being added
+  std::map<int, std::int32_t> entry_of_layer_;
+  std::map<std::pair<int, OpId>, std::int32_t> position_;
   std::unordered_map<OpId, std::int32_t> last_of_element_;
 };
 

@@ -59,10 +59,19 @@ TensorId LayerBuilder::loss() {
 }
 
 ParameterTensors LayerBuilder::parameter(std::string const& name, std::vector<std::int64_t> shape, int split_dimension,
-                                         bool tied) {
+                                         bool tied, bool transposed) {
   auto const index = static_cast<std::int32_t>(program_.parameters.size());
-  Parameter parameter{
-      .name = name, .shape = shape, .full_shape = shape, .placement = {}, .gradient_placement = {}, .tied = tied};
+  if (transposed) {
+    std::swap(shape[0], shape[1]);
+    split_dimension = 1 - split_dimension;
+  }
+  Parameter parameter{.name = name,
+                      .shape = shape,
+                      .full_shape = shape,
+                      .placement = {},
+                      .gradient_placement = {},
+                      .tied = tied,
+                      .transposed = transposed};
   // Along pp every stage holds its own parameters; a tied matrix is held by both ends, each with its part of the sum.
   bool const on_both_ends = tied && !ends_share_stage(plan_);
   parameter.placement[Axis::pp] = on_both_ends ? replicated : sharded(0);

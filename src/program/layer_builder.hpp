@@ -38,8 +38,9 @@ public:
   TensorId boundary(std::string name, BufferRef::Scope scope, std::vector<std::int64_t> shape);
   TensorId ids(std::string name, BufferRef::Scope scope, std::int64_t tokens);
   TensorId loss();
+  // `transposed`: a matrix that is stored the other way round; shape and dimension are of the matrix.
   ParameterTensors parameter(std::string const& name, std::vector<std::int64_t> shape, int split_dimension,
-                             bool tied = false);
+                             bool tied = false, bool transposed = false);
 
   Op& forward(OpKind kind, std::string name, std::vector<TensorId> reads, std::vector<TensorId> writes);
   Op& input_gradient(OpKind kind, std::string name, std::vector<TensorId> reads, std::vector<TensorId> writes);

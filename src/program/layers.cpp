@@ -21,6 +21,7 @@ struct Norm {
 struct Linear {
   ParameterTensors weight;
   std::optional<ParameterTensors> bias; // added by the product's epilogue
+  bool transposed = false;              // stored (out, in)
 };
 
 Norm make_norm(LayerBuilder& layer, Model const& model, std::string const& name) {
@@ -55,16 +56,18 @@ void linear_forward(LayerBuilder& layer, Linear const& linear, std::string const
   std::vector<TensorId> reads{x, linear.weight.value};
   if (linear.bias)
     reads.push_back(linear.bias->value);
-  layer.forward(OpKind::linear_forward, name, reads, {y});
+  layer.forward(OpKind::linear_forward, name, reads, {y}).transposed = linear.transposed;
 }
 
 void linear_backward(LayerBuilder& layer, Linear const& linear, std::string const& name, TensorId x, TensorId dy,
                      TensorId dx) {
-  layer.input_gradient(OpKind::linear_input_gradient, name + " dX", {dy, linear.weight.value}, {dx});
+  layer.input_gradient(OpKind::linear_input_gradient, name + " dX", {dy, linear.weight.value}, {dx}).transposed =
+      linear.transposed;
   std::vector<TensorId> gradients{linear.weight.gradient};
   if (linear.bias)
     gradients.push_back(linear.bias->gradient);
-  layer.weight_gradient(OpKind::linear_weight_gradient, name + " dW", {x, dy}, gradients);
+  layer.weight_gradient(OpKind::linear_weight_gradient, name + " dW", {x, dy}, gradients).transposed =
+      linear.transposed;
 }
 
 // The end of a branch: projection + [bias] [dropout] + residual. The bias is added here, after the sum over the
@@ -236,16 +239,19 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
                                                     : std::vector<std::int64_t>{T, f};
   int const first_split = gated ? 2 : 1;
 
-  // Parameters, in forward order.
+  // Parameters, in forward order. Products that are cut by columns need each column's weights together.
+  bool const by_columns = column_slices(plan) > 1;
   Norm const norm1 = make_norm(layer, model, "norm 1");
   Linear const qkv_linear{layer.parameter("qkv weight", {h, g, q + 2, d}, 1),
                           bias(model.biases || model.qkv_biases, "qkv bias", {g, q + 2, d}, 0)};
-  Linear const out_linear{layer.parameter("out weight", {g * q * d, h}, 0), std::nullopt};
+  Linear const out_linear{layer.parameter("out weight", {g * q * d, h}, 0, false, by_columns), std::nullopt,
+                          by_columns};
   Join const attention_join = make_join(layer, model, plan, "out");
   Norm const norm2 = make_norm(layer, model, "norm 2");
   Linear const first{layer.parameter(gated ? "gate-up weight" : "fc1 weight", first_shape, first_split),
                      gated ? bias(model.biases, "gate-up bias", {2, f}, 1) : bias(model.biases, "fc1 bias", {f}, 0)};
-  Linear const second{layer.parameter(gated ? "down weight" : "fc2 weight", {f, h}, 0), std::nullopt};
+  Linear const second{layer.parameter(gated ? "down weight" : "fc2 weight", {f, h}, 0, false, by_columns), std::nullopt,
+                      by_columns};
   Join const mlp_join = make_join(layer, model, plan, gated ? "down" : "fc2");
 
   // Forward.

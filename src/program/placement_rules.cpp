@@ -220,9 +220,37 @@ Result adam(Placements const& reads, std::size_t writes) {
   return Placements(writes, reads[0]);
 }
 
+// Only attention knows whose block a passed-on shard of the cp group is; those of the tp group lie in their places of the
+// whole tensor: what was the block of `hop` ranks before is, at the next rank, that of `hop + 1`.
+Result ring_shift(Op const& op, Operands const& o, AxisPlacement x, Axis axis) {
+  if (op.group.axes == Axis::tp)
+    return o.writes[0]->hop == o.reads[0]->hop + 1 ? Result(Placements{x}) : std::nullopt;
+  return op.group.axes == Axis::cp && (axis != Axis::cp || by_tokens(x)) ? Result(Placements{x}) : std::nullopt;
+}
+
+// A rank's own shard becomes its block of the whole tensor; elsewhere a block stays that of the same rank.
+bool blocks_fit(Op const& op, Operands const& o) {
+  auto const hop = [](Tensor const* tensor) { return tensor->hop; };
+  switch (op.kind) {
+    case OpKind::ring_shift: return true;
+    case OpKind::cast: return hop(o.writes[0]) == hop(o.reads[0]) || (hop(o.writes[0]) == 0 && hop(o.reads[0]) < 0);
+    case OpKind::linear_forward:
+    case OpKind::linear_input_gradient: return hop(o.reads[0]) == hop(o.writes[0]);
+    default: {
+      auto const whole = [&](Tensor const* tensor) { return hop(tensor) < 0; };
+      return std::all_of(o.reads.begin(), o.reads.end(), whole) && std::all_of(o.writes.begin(), o.writes.end(), whole);
+    }
+  }
+}
+
+Result cast(Operands const& o, AxisPlacement x, Axis axis) {
+  bool const into_whole = axis == Axis::tp && o.writes[0]->hop >= 0 && o.reads[0]->hop < 0;
+  if (into_whole)
+    return by_tokens(x) ? Result(Placements{replicated}) : std::nullopt;
+  return Placements{x};
+}
+
 Result collective(Op const& op, AxisPlacement x, Axis axis) {
-  if (op.kind == OpKind::ring_shift) // only attention knows whose block a passed-on shard is
-    return op.group.axes == Axis::cp && (axis != Axis::cp || by_tokens(x)) ? Result(Placements{x}) : std::nullopt;
   if (!op.group.axes.contains(axis))
     return Placements{x};
   switch (op.kind) {
@@ -283,7 +311,7 @@ Result rule(Op const& op, Operands const& o, Placements const& reads, Axis axis)
     case OpKind::add:
     case OpKind::dropout_forward:
     case OpKind::dropout_backward: return same_for_all(reads, writes);
-    case OpKind::cast:
+    case OpKind::cast: return cast(o, reads[0], axis);
     case OpKind::copy: return Placements{reads[0]};
     case OpKind::quantize: return encoded(reads, 2);
     case OpKind::dequantize:
@@ -294,10 +322,10 @@ Result rule(Op const& op, Operands const& o, Placements const& reads, Axis axis)
     case OpKind::all_gather:
     case OpKind::reduce_scatter:
     case OpKind::all_to_all:
-    case OpKind::ring_shift:
       if (o.reads[0]->dtype == DType::uint8 && (op.kind == OpKind::all_reduce || op.kind == OpKind::reduce_scatter))
         return std::nullopt; // codes do not add up
       return collective(op, reads[0], axis);
+    case OpKind::ring_shift: return ring_shift(op, o, reads[0], axis);
     case OpKind::send:
     case OpKind::wait: return Placements{};
     case OpKind::dropout_mask:
@@ -314,7 +342,7 @@ std::optional<std::vector<AxisPlacement>> written_placements(Op const& op, Opera
   Placements reads;
   for (Tensor const* tensor : operands.reads)
     reads.push_back(tensor->placement[axis]);
-  Result result = rule(op, operands, reads, axis);
+  Result result = blocks_fit(op, operands) ? rule(op, operands, reads, axis) : std::nullopt;
   if (!result && reason != nullptr) {
     *reason = fmt::format("{} cannot read", to_string(op.kind));
     for (Tensor const* tensor : operands.reads)

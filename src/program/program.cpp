@@ -100,6 +100,46 @@ std::vector<Op>& ops_of(LayerProgram& layer, SlotKind kind) {
   return const_cast<std::vector<Op>&>(ops_of(static_cast<LayerProgram const&>(layer), kind));
 }
 
+PassBreaks breaks_of(std::vector<Op> const& ops) {
+  auto const taking = std::find_if(ops.begin(), ops.end(), [](Op const& op) { return op.takes_over; });
+  auto const left = std::find_if(ops.begin(), ops.end(), [](Op const& op) { return op.left_over; });
+  auto const place = [&](auto found) { return static_cast<std::size_t>(found - ops.begin()); };
+  return {taking == ops.end() ? 0 : place(taking), place(left), ops.size()};
+}
+
+BreaksOfLayers breaks_of(Program const& program) {
+  BreaksOfLayers breaks(program.layer_programs.size());
+  for (std::size_t i = 0; i < breaks.size(); ++i)
+    for (SlotKind kind : slot_kinds)
+      breaks[i][static_cast<std::size_t>(kind)] = breaks_of(ops_of(program.layer_programs[i], kind));
+  return breaks;
+}
+
+std::vector<LayerPiece> pieces_of(StageProgram const& stage, Slot const& slot, BreaksOfLayers const& breaks) {
+  std::vector<LayerPiece> pieces;
+  LayerPiece left_over;
+  auto finish_layer_before = [&] {
+    if (left_over.first < left_over.last)
+      pieces.push_back(left_over);
+  };
+  for (int i = 0; i < slot.last - slot.first; ++i) {
+    int const layer = layer_of(slot, i);
+    auto const program = static_cast<std::size_t>(stage.layers[static_cast<std::size_t>(layer)].program);
+    PassBreaks const& at = breaks[program][static_cast<std::size_t>(slot.kind)];
+    if (at.takes_over > 0 && i > 0) {
+      pieces.push_back({layer, 0, at.takes_over});
+      finish_layer_before();
+      pieces.push_back({layer, at.takes_over, at.left_over});
+    } else {
+      finish_layer_before();
+      pieces.push_back({layer, 0, at.left_over});
+    }
+    left_over = {layer, at.left_over, at.size};
+  }
+  finish_layer_before();
+  return pieces;
+}
+
 std::vector<Rank> members_of(Plan const& plan, Rank rank, Group const& group) {
   std::vector<Rank> members = group_of(plan, rank, group.axes);
   if (group.pipeline_ends)

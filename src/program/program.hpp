@@ -110,10 +110,15 @@ struct Tensor {
   }
   // Of the shard (or tensor) that this is a part of; 0: it is all of it.
   std::int64_t whole_elements = 0;
+  // The block of its buffer that belongs to the tp rank so many places before this one; -1: where offset says.
+  int hop = -1;
+  int hops = 1; // such blocks in the buffer: ranks of the group
   [[nodiscard]] bool is_own_shard() const { return stride != std::array<std::int64_t, axis_count>{}; }
   // Where it begins in its buffer on the rank at `at`.
   [[nodiscard]] std::int64_t offset_on(Coordinate const& at) const {
     std::int64_t result = offset;
+    if (hop >= 0)
+      result += (at.along(Axis::tp) + hops - hop) % hops * elements();
     for (Axis axis : all_axes)
       result += stride[static_cast<std::size_t>(axis)] * at.along(axis);
     return result;
@@ -175,7 +180,7 @@ enum class OpKind : std::uint8_t {
   put_keys_values,            // dkv, rw dqkv -> dqkv (its key and value parts)
   attention_merge,            // rw o, rw lse, o of more keys, lse -> o, lse
   pack_heads,                 // x -> y: the heads of each rank of the group in a block
-  unpack_heads,               // x -> y: back
+  unpack_heads,               // x -> y: back; also columns that were computed block by block
   gelu_forward,               // x -> y
   gelu_backward,              // x, dy -> dx
   swiglu_forward,             // gate_up -> y
@@ -259,6 +264,10 @@ struct Op {
   Channel channel;             // send, receive
   MicroBatch micro_batch;      // step-level ops on boundaries
   bool host_sync = false;      // the host issues nothing further until this op has ended
+  // A layer's pass may run into the next one's (Domino): the ops from the first that is left over on are issued by the
+  // next layer of the slot, in front of its op that takes over (or of its first), or at the slot's end (pieces_of).
+  bool left_over = false;
+  bool takes_over = false;
 
   // Ordering across streams: earlier ops of the same layer program and part, or of the same stage program. `entry`
   // stands for the compute op issued last before this layer program began.
@@ -281,6 +290,7 @@ struct Parameter {
   Placement placement{};
   Placement gradient_placement{}; // of the accumulated gradient
   bool tied = false;              // the one matrix that embedding and head share
+  bool transposed = false;        // a matrix (in, out) that is stored (out, in)
   [[nodiscard]] std::int64_t elements() const {
     std::int64_t product = 1;
     for (std::int64_t size : shape)
@@ -320,6 +330,15 @@ struct LayerProgram {
 std::vector<Op> const& ops_of(LayerProgram const& layer, SlotKind kind);
 std::vector<Op>& ops_of(LayerProgram& layer, SlotKind kind);
 
+// Where the host breaks off the ops of a layer's pass to issue what another layer has left over.
+struct PassBreaks {
+  std::size_t takes_over = 0; // the op in front of which the layer before is finished
+  std::size_t left_over = 0;  // the first op that is left to the next layer; all of them: none
+  std::size_t size = 0;
+  [[nodiscard]] bool none() const { return takes_over == 0 && left_over == size; }
+};
+PassBreaks breaks_of(std::vector<Op> const& ops);
+
 // ------------------------------------------------------------------------------------------------------ stage programs
 
 // F, B or W of layers [first, last) of one chunk and one micro-batch, run on the layers' programs in the order of the pass
@@ -338,6 +357,13 @@ struct Slot {
 inline int layer_of(Slot const& slot, int i) {
   return slot.kind == SlotKind::forward ? slot.first + i : slot.last - 1 - i;
 }
+
+// Consecutive ops of a layer's pass, issued in a row.
+struct LayerPiece {
+  int layer = 0;
+  std::size_t first = 0; // of the layer's ops
+  std::size_t last = 0;
+};
 
 using Element = std::variant<Slot, Op>;
 
@@ -397,5 +423,11 @@ struct Program {
   std::vector<LayerProgram> layer_programs;
   std::vector<StageProgram> stages; // by Stage
 };
+
+// Where the passes of every layer program break off, by layer program and kind of slot.
+using BreaksOfLayers = std::vector<std::array<PassBreaks, slot_kind_count>>;
+BreaksOfLayers breaks_of(Program const& program);
+// What a slot issues, in order: its layers one after the other, but for what one leaves over for the next.
+std::vector<LayerPiece> pieces_of(StageProgram const& stage, Slot const& slot, BreaksOfLayers const& breaks);
 
 } // namespace foreplan

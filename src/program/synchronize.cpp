@@ -235,8 +235,9 @@ Node node_of(LayerProgram const& layer, Op const& op) {
   node.stream = op.stream;
   auto range = [&](TensorId id) {
     Tensor const& tensor = layer[id];
-    return Range{
-        {tensor.buffer, -1}, tensor.offset, tensor.offset + tensor.elements(), is_temporary(tensor.buffer.scope)};
+    // Blocks by hop: where they lie differs from rank to rank, but equal hops are one block and unequal ones are two.
+    std::int64_t const begin = tensor.hop > 0 ? tensor.hop * tensor.elements() : tensor.offset;
+    return Range{{tensor.buffer, -1}, begin, begin + tensor.elements(), is_temporary(tensor.buffer.scope)};
   };
   for (TensorId id : op.reads)
     if (!is_read_only(layer[id].buffer.scope))

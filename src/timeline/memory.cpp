@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <tuple>
 
 namespace foreplan {
 
@@ -10,7 +11,7 @@ namespace {
 
 std::int64_t bytes_of(Buffer const& buffer) { return buffer.elements * size_of(buffer.dtype); }
 
-// What one pass of a layer program does to memory, relative to its start.
+// What a piece of a layer program's pass does to memory, relative to its start.
 struct Course {
   MemoryUse change;
   MemoryUse peak; // at the moment of the largest total
@@ -69,7 +70,7 @@ std::set<BufferRef> written_by(LayerProgram const& layer, std::vector<Op> const&
   return buffers;
 }
 
-Course course_of(LayerProgram const& layer, SlotKind kind) {
+Course course_of(LayerProgram const& layer, SlotKind kind, LayerPiece const& piece) {
   std::map<BufferRef, Storage> const storage = temporaries_of(layer);
   // There already: what enters, and what the passes before this one have kept.
   std::set<BufferRef> held{{BufferRef::Scope::input, 0}, {BufferRef::Scope::output_gradient, 0}};
@@ -81,14 +82,16 @@ Course course_of(LayerProgram const& layer, SlotKind kind) {
       for (BufferRef buffer : op.releases)
         held.erase(buffer);
   }
-  Walk walk;
-  for (Op const& op : ops_of(layer, kind)) {
+  Walk before, walk;
+  for (std::size_t i = 0; i < piece.last; ++i) {
+    Op const& op = ops_of(layer, kind)[i];
+    Walk& here = i < piece.first ? before : walk;
     for (TensorId id : op.writes)
       if (BufferRef const buffer = layer[id].buffer; is_temporary(buffer.scope) && held.insert(buffer).second)
-        walk.take(storage.at(buffer).category, storage.at(buffer).bytes);
-    walk.observe(op.name);
+        here.take(storage.at(buffer).category, storage.at(buffer).bytes);
+    here.observe(op.name);
     for (BufferRef buffer : op.releases)
-      walk.take(storage.at(buffer).category, -storage.at(buffer).bytes);
+      here.take(storage.at(buffer).category, -storage.at(buffer).bytes);
   }
   return std::move(walk).course();
 }
@@ -99,8 +102,6 @@ public:
       : program_(program), stage_(stage), keep_points_(keep_points) {
     boundary_bytes_ = program.plan.tokens() / (program.plan.sequence_parallel ? program.plan.tp : 1) *
                       program.model.hidden * size_of(program.plan.parameter_dtype);
-    courses_.resize(slot_kind_count * program.layer_programs.size());
-    known_.assign(courses_.size(), false);
   }
 
   StageMemory run() {
@@ -123,15 +124,12 @@ public:
 
 private:
   void walk_slot(Slot const& slot, std::int32_t element) {
-    for (int i = 0; i < slot.last - slot.first; ++i) {
-      int const layer = layer_of(slot, i);
-      auto const index = static_cast<std::size_t>(stage_.layers[static_cast<std::size_t>(layer)].program);
-      std::size_t const key = slot_kind_count * index + static_cast<std::size_t>(slot.kind);
-      if (!known_[key]) {
-        courses_[key] = course_of(program_.layer_programs[index], slot.kind);
-        known_[key] = true;
-      }
-      pass(element, layer, courses_[key]);
+    for (LayerPiece const& piece : pieces_of(stage_, slot, breaks_)) {
+      int const program = stage_.layers[static_cast<std::size_t>(piece.layer)].program;
+      auto const [course, is_new] = courses_.try_emplace({program, slot.kind, piece.first, piece.last});
+      if (is_new)
+        course->second = course_of(program_.layer_programs[static_cast<std::size_t>(program)], slot.kind, piece);
+      pass(element, piece.layer, course->second);
     }
   }
 
@@ -179,9 +177,9 @@ private:
   StageProgram const& stage_;
   bool keep_points_;
   std::int64_t boundary_bytes_ = 0;
-  std::vector<Course> courses_; // by layer program and pass
-  std::vector<bool> known_;
-  std::set<std::int32_t> held_; // temporaries of the stage
+  BreaksOfLayers breaks_ = breaks_of(program_);
+  std::map<std::tuple<int, SlotKind, std::size_t, std::size_t>, Course> courses_; // by layer program, pass and piece
+  std::set<std::int32_t> held_;                                                   // temporaries of the stage
   MemoryUse now_;
   StageMemory result_;
 };

@@ -88,9 +88,7 @@ TEST_CASE("an instance has the place that the engines give its op", "[device]") 
       for (std::size_t i = 0; i < places.size(); ++i) {
         Use const& use = folding.program.classes[c].uses[static_cast<std::size_t>(places[i].use)];
         BlockOrigin const& block = folding.blocks[static_cast<std::size_t>(use.block)];
-        Op const& op = block.op != nullptr
-                           ? *block.op
-                           : ops_of(*block.layer_program, block.kind)[static_cast<std::size_t>(places[i].item)];
+        Op const& op = op_of(block, static_cast<std::size_t>(places[i].item));
         wrong += op.kind == instances[i].op->kind && op.stream == instances[i].op->stream ? 0 : 1;
       }
       CHECK(wrong == 0);

@@ -63,7 +63,7 @@ inline State list_everything(FoldedProgram const& program) {
     for (std::size_t u = 0; u < program.classes[c].uses.size(); ++u) {
       Use const& use = program.classes[c].uses[u];
       Block const& block = program.blocks[static_cast<std::size_t>(use.block)];
-      int const entry = last_of_stream[compute_stream];
+      std::vector<int> const before = last_of_stream;
       int const first = static_cast<int>(state.instances.size());
       for (std::size_t i = 0; i < block.items.size(); ++i) {
         Item const& item = block.items[i];
@@ -77,7 +77,7 @@ inline State list_everything(FoldedProgram const& program) {
         instance.host_sync = item.host_sync;
         instance.after.push_back(last_of_stream[item.stream]);
         for (int wait : item.waits)
-          instance.after.push_back(wait == wait_for_entry ? entry : first + wait);
+          instance.after.push_back(wait < 0 ? before[static_cast<std::size_t>(wait_for_entry - wait)] : first + wait);
         for (int w = 0; w < use.wait_count; ++w)
           instance.after.push_back(last_of_use[static_cast<std::size_t>(
               program.classes[c].waits[static_cast<std::size_t>(use.first_wait + w)])]);

@@ -152,6 +152,12 @@ TEST_CASE("fp64: Domino is the step of one device", "[domino]") {
   std::cout << "fp64, Domino: " << cases.size() << " combinations, largest relative difference " << largest << "\n";
 }
 
+TEST_CASE("fp64: products that overlap tp communication are the step of one device", "[tp-overlap]") {
+  std::vector<EquivalenceCase> const cases = tp_overlap_cases(1);
+  double const largest = check_all<double>(cases, fp64_tolerance);
+  std::cout << "fp64, tp overlap: " << cases.size() << " combinations, largest relative difference " << largest << "\n";
+}
+
 TEST_CASE("some combinations, for slow builds") {
   std::vector<EquivalenceCase> cases;
   std::vector<EquivalenceCase> const all = equivalence_cases(1);

@@ -77,6 +77,13 @@ void zero_stages(Plan plan, std::vector<Plan>& result) {
   }
 }
 
+void all_zero_stages(Plan plan, std::vector<Plan>& result) {
+  for (int stage = 0; stage <= (plan.dp > 1 ? 3 : 0); ++stage) {
+    plan.zero_stage = stage;
+    result.push_back(plan);
+  }
+}
+
 void recomputes(Plan plan, std::vector<Plan>& result) {
   result.push_back(plan);
   for (Recompute recompute : {Recompute::selective, Recompute::full})
@@ -152,8 +159,11 @@ std::string describe(EquivalenceCase const& test) {
             std::to_string(s.gradient_bits);
   if (test.plan.cp > 1)
     text += ", cp " + std::to_string(test.plan.cp) + " " + std::string(to_string(test.plan.cp_type));
-  if (test.plan.domino_slices > 1)
-    text += ", Domino " + std::to_string(test.plan.domino_slices);
+  if (test.plan.domino_slices > 1 || test.plan.domino_columns > 1)
+    text += ", Domino " + std::to_string(test.plan.domino_slices) + " x " + std::to_string(test.plan.domino_columns) +
+            " " + std::string(to_string(test.plan.domino));
+  if (test.plan.tp_overlap)
+    text += ", tp overlapped";
   return text;
 }
 
@@ -215,13 +225,35 @@ std::vector<EquivalenceCase> context_parallel_cases(int draws) {
 }
 
 std::vector<EquivalenceCase> domino_cases(int draws) {
+  struct Cut {
+    int slices, columns;
+    Domino form;
+  };
   std::vector<Plan> plans;
-  for (int slices : {2, 4})
+  for (Cut const& cut : {Cut{2, 1, Domino::paper}, Cut{4, 1, Domino::paper}, Cut{2, 1, Domino::inter_layer},
+                         Cut{4, 1, Domino::inter_layer}, Cut{2, 1, Domino::intra_layer}, Cut{4, 1, Domino::intra_layer},
+                         Cut{1, 2, Domino::paper}, Cut{2, 2, Domino::paper}, Cut{2, 4, Domino::intra_layer}})
     for (Plan plan : degrees()) {
-      plan.domino_slices = slices;
+      if (plan.tp == 1)
+        continue;
+      plan.domino_slices = cut.slices;
+      plan.domino_columns = cut.columns;
+      plan.domino = cut.form;
       plans.push_back(plan);
     }
-  return drawn_cases(times(times(times(plans, schedules), zero_stages), recomputes), draws);
+  return drawn_cases(times(times(times(plans, schedules), all_zero_stages), recomputes), draws);
+}
+
+std::vector<EquivalenceCase> tp_overlap_cases(int draws) {
+  std::vector<Plan> plans;
+  for (Plan plan : degrees()) {
+    if (plan.tp == 1)
+      continue;
+    plan.sequence_parallel = true;
+    plan.tp_overlap = true;
+    plans.push_back(plan);
+  }
+  return drawn_cases(times(times(times(plans, schedules), all_zero_stages), recomputes), draws);
 }
 
 std::vector<EquivalenceCase> equivalence_cases(int draws) {

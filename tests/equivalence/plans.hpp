@@ -33,7 +33,11 @@ std::vector<EquivalenceCase> quantized_cases();
 // The same for context parallelism of each type, with tp, sp, pp, dp, zero and recompute.
 std::vector<EquivalenceCase> context_parallel_cases(int draws);
 
-// The same for Domino with 2 and 4 slices, with tp, pp, dp, schedules, zero and recompute.
+// The same for Domino with 2 and 4 slices in each form, column slices and both, with tp, pp, dp, schedules, zero 0 to 3 and
+// recompute.
 std::vector<EquivalenceCase> domino_cases(int draws);
+
+// The same for products that overlap tensor-parallel communication.
+std::vector<EquivalenceCase> tp_overlap_cases(int draws);
 
 } // namespace foreplan

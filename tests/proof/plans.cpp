@@ -291,6 +291,47 @@ std::vector<ProofCase> proof_cases() {
               plan.micro_batch = 2;
               plan.domino_slices = 2;
             })},
+      {"gpt, tp 2, Domino 2 inter-layer, dp 2 zero 2, full recompute of the first block", small_gpt(3),
+       with(base(2, 1, 2),
+            [](Plan& plan) {
+              plan.micro_batch = 2;
+              plan.domino_slices = 2;
+              plan.domino = Domino::inter_layer;
+              plan.zero_stage = 2;
+              plan.recompute = Recompute::full;
+              plan.recompute_layers = 1;
+            })},
+      {"llama, tp 4, Domino 2 intra-layer, selective recompute", small_llama(2),
+       with(base(4, 1, 1),
+            [&](Plan& plan) {
+              unfused(plan);
+              plan.micro_batch = 2;
+              plan.domino_slices = 2;
+              plan.domino = Domino::intra_layer;
+              plan.recompute = Recompute::selective;
+            })},
+      {"llama, tp 2, Domino 2 x 2 columns, pp 2 1f1b, zero 1", small_llama(2),
+       with(base(2, 2, 2),
+            [](Plan& plan) {
+              plan.micro_batch = 2;
+              plan.domino_slices = 2;
+              plan.domino_columns = 2;
+              plan.zero_stage = 1;
+            })},
+      {"gpt, tp 2 sp overlapped, dp 2 zero 3, full recompute", small_gpt(2),
+       with(base(2, 1, 2),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.tp_overlap = true;
+              plan.zero_stage = 3;
+              plan.recompute = Recompute::full;
+            })},
+      {"llama, tp 4 sp overlapped, pp 2 1f1b", small_llama(2),
+       with(base(4, 2, 1),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.tp_overlap = true;
+            })},
   };
 }
 

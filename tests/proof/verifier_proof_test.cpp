@@ -21,9 +21,11 @@ struct Edges {
   std::size_t by_issue = 0; // neither, but of its own accord: see comes_with_issue
 };
 
-// Slices of Domino and hops of a ring are worked on side by side, and need nothing of each other.
+// Slices of Domino, blocks of overlapped products and hops of a ring are worked on side by side, and need nothing of each
+// other.
 bool has_slices(Plan const& plan) {
-  return plan.domino_slices > 1 || (plan.cp > 1 && plan.cp_type == ContextParallel::ring);
+  return plan.domino_slices > 1 || plan.domino_columns > 1 || plan.tp_overlap ||
+         (plan.cp > 1 && plan.cp_type == ContextParallel::ring);
 }
 
 // Nor do an accumulation of a micro-batch's gradients and the compute op in front of it, or tiles of an offloaded update.

@@ -252,6 +252,39 @@ TEST_CASE("Domino: needs tp, whole rows, and a micro-batch that its slices divid
   CHECK(slices([](Plan& plan) { plan.domino_slices = 3; })[0].nearest == std::vector<std::int64_t>{1, 2, 4});
 }
 
+TEST_CASE("Domino's released forms need slices and no pipeline; its columns divide the block's output") {
+  auto rules = [](auto change) {
+    std::vector<std::string> result;
+    for (PlanFinding const& finding : findings([&](Plan& plan) {
+           plan.micro_batch = 4;
+           plan.domino_slices = 2;
+           plan.domino = Domino::inter_layer;
+           change(plan);
+         }))
+      result.push_back(finding.rule);
+    return result;
+  };
+  using Rules = std::vector<std::string>;
+  CHECK(rules([](Plan& plan) { plan.pp = 1; }).empty());
+  CHECK(rules([](Plan& plan) { plan.pp = 2; }) == Rules{"released Domino without a pipeline"});
+  CHECK(rules([](Plan& plan) { plan.pp = 1, plan.domino_slices = 1; }) == Rules{"domino needs domino_slices"});
+  CHECK(rules([](Plan& plan) { plan.pp = 1, plan.domino_columns = 4; }).empty());
+  CHECK(rules([](Plan& plan) { plan.pp = 1, plan.domino_columns = 3; }) == Rules{"domino_columns divides hidden"});
+}
+
+TEST_CASE("tp overlap needs sequence parallelism, and does not go with Domino") {
+  auto overlapped = [](auto change) {
+    return findings([&](Plan& plan) {
+      plan.sequence_parallel = plan.tp_overlap = true;
+      change(plan);
+    });
+  };
+  CHECK(overlapped([](Plan&) {}).empty());
+  CHECK(overlapped([](Plan& plan) { plan.sequence_parallel = false; })[0].rule ==
+        "tp_overlap needs sequence parallelism");
+  CHECK(overlapped([](Plan& plan) { plan.domino_columns = 2; })[0].rule == "Domino without sequence parallelism");
+}
+
 TEST_CASE("dtypes are floats; buckets and clipping are not negative") {
   CHECK(only([](Plan& plan) { plan.parameter_dtype = DType::uint8; }).text ==
         "parameter_dtype uint8 cannot hold it; valid: bf16, fp16, fp32");

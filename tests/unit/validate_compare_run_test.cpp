@@ -46,8 +46,7 @@ void slow_attention(Predicted const& predicted, MeasuredRun& run, std::size_t ra
         predicted.folding.program.classes[rank].uses[static_cast<std::size_t>(entry.use)].block)];
     if (origin.layer_program == nullptr)
       continue;
-    auto const& ops = ops_of(*origin.layer_program, origin.kind);
-    if (ops[static_cast<std::size_t>(entry.item)].kind == OpKind::attention_backward)
+    if (op_of(origin, static_cast<std::size_t>(entry.item)).kind == OpKind::attention_backward)
       entry.end = entry.start + factor * (entry.end - entry.start);
   }
 }

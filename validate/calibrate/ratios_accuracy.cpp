@@ -1,11 +1,8 @@
 #include "validate/calibrate/ratios_accuracy.hpp"
 
-#include "cluster/read_profile.hpp"
-#include "plan/framework.hpp"
-#include "plan/plan_checker.hpp"
-#include "planner/simulate.hpp"
 #include "report/table.hpp"
 #include "validate/calibrate/csv.hpp"
+#include "validate/calibrate/domino_ratios.hpp"
 #include "validate/calibrate/profile_text.hpp"
 #include "validate/calibrate/statistics.hpp"
 
@@ -17,42 +14,8 @@ namespace foreplan {
 
 namespace {
 
-// The source states no micro-batch; the share of communication hardly depends on it once products are large.
-constexpr std::int64_t assumed_micro_batch = 8;
-
-std::int64_t whole(CsvRow const& row, std::string_view column) {
-  return static_cast<std::int64_t>(std::llround(row.required(column)));
-}
-
 std::string unknown(CsvRow const& row) {
-  std::string const trainer = row.text("framework");
-  if (trainer.find("Domino") != std::string::npos)
-    return "Domino";
-  if (row.number("zero").value_or(0) >= 2)
-    return "ZeRO 3, ZeRO++, offload";
-  if (row.text("rel_to").find("TP communication disabled") == std::string::npos || !row.number("layers") ||
-      !row.number("tp"))
-    return "model or plan not stated";
-  return "";
-}
-
-Model model_of(CsvRow const& row) {
-  Model model;
-  model.name = row.text("model");
-  model.layers = static_cast<int>(whole(row, "layers"));
-  model.hidden = whole(row, "hidden");
-  model.heads = whole(row, "heads");
-  model.kv_heads = whole(row, "kv_heads");
-  model.head_size = model.hidden / model.heads;
-  model.ffn = whole(row, "ffn");
-  model.vocabulary = whole(row, "vocab");
-  return model;
-}
-
-// Throughput over that of the same run with its tensor-parallel communication taken out.
-double share_of_throughput(Model const& model, Plan const& plan, Cluster const& cluster) {
-  Report const report = simulate(model, plan, cluster, {.segments = true});
-  return 1 - report.breakdown.exposed_tp / report.step;
+  return row.number("zero").value_or(0) >= 2 ? "ZeRO 3, ZeRO++, offload" : "model or plan not stated";
 }
 
 } // namespace
@@ -61,37 +24,21 @@ RatioAccuracyReport ratio_accuracy(std::string const& data) {
   RatioAccuracyReport report;
   report.data = data.empty() ? FOREPLAN_PUBLISHED "/ratios.csv" : data;
   CsvTable const table = read_csv(report.data);
-  HardwareProfile const profile = read_profile(FOREPLAN_HARDWARE "/dgx-h100.json");
-  Framework const framework = read_framework(FOREPLAN_FRAMEWORKS "/megatron-lm-2023.json");
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     CsvRow const row(table, i);
-    if (std::string const why = unknown(row); !why.empty()) {
+    std::string why;
+    if (!is_of_domino(row))
+      ++report.left_out[unknown(row)];
+    else if (std::optional<JudgedRatio> const judged = judged_domino_ratio(row, why))
+      report.rows.push_back(*judged);
+    else
       ++report.left_out[why];
-      continue;
-    }
-    Plan plan;
-    plan.tp = static_cast<int>(whole(row, "tp"));
-    plan.sequence_length = whole(row, "seq_len");
-    plan.micro_batch = plan.global_batch = assumed_micro_batch;
-    plan = as_run_by(framework, plan);
-    Model model = model_of(row);
-    model.vocabulary = padded_vocabulary(framework, model.vocabulary, plan.tp);
-    if (auto const findings = check(model, plan); !findings.empty()) {
-      ++report.left_out["plan checker: " + findings[0].rule];
-      continue;
-    }
-    Cluster const cluster{profile, (plan.tp + profile.node.devices - 1) / profile.node.devices, {}};
-    report.rows.push_back({row.text("source_id"),
-                           fmt::format("{}, tp {}, {} tokens", model.name, plan.tp, plan.sequence_length),
-                           row.required("rel_value"), share_of_throughput(model, plan, cluster)});
   }
   return report;
 }
 
 std::string ratio_accuracy_text(RatioAccuracyReport const& report) {
-  std::string text = fmt::format("Published ratios, {}\nThroughput over that without tensor-parallel communication; "
-                                 "micro-batches of {} sequences assumed\n\n",
-                                 report.data, assumed_micro_batch);
+  std::string text = fmt::format("Published ratios, {}\n\n", report.data);
   std::vector<std::vector<std::string>> lines{{"row", "", "measured", "predicted", "error"}};
   std::vector<double> ratios;
   for (JudgedRatio const& row : report.rows) {

@@ -204,11 +204,10 @@ std::string kernel_table(PublishedRun const& run) {
     BlockOrigin const& origin = simulation.folding.blocks[b];
     if (origin.layer_program == nullptr)
       continue;
-    std::vector<Op> const& ops = ops_of(*origin.layer_program, origin.kind);
     std::vector<Item> const& items = simulation.folding.program.blocks[b].items;
     for (std::size_t i = 0; i < items.size(); ++i) {
       Demand const& demand = simulation.folding.program.demands[static_cast<std::size_t>(items[i].demand)];
-      lines.push_back({fmt::format("{}, {}", origin.layer_program->name, to_string(origin.kind)), ops[i].name,
+      lines.push_back({fmt::format("{}, {}", origin.layer_program->name, to_string(origin.kind)), op_of(origin, i).name,
                        fmt::format("{:.1f}", 1e6 * alone_seconds(demand).value()),
                        fmt::format("{:.1f}", 1e6 * demand.issue.value())});
     }

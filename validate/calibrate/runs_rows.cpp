@@ -114,8 +114,6 @@ std::string unknown_strategy(CsvRow const& row) {
     return "offload";
   if (has(row, "schedule", "zb"))
     return "zero-bubble schedules";
-  if (has(row, "overlap", "tp_comm") && row.required("tp") > 1)
-    return "products split to overlap tp collectives (user buffers)";
   if (has(row, "arch_note", "window") || has(row, "arch_note", "chunks of"))
     return "windowed attention";
   if (has(row, "optimizer", "bf16"))
@@ -179,6 +177,7 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   plan.chunks = static_cast<int>(number_or(row, "vpp", 1));
   plan.schedule = plan.chunks > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
   plan.sequence_parallel = plan.tp > 1 && number_or(row, "tp_sequence_parallel", 0) > 0;
+  plan.tp_overlap = plan.sequence_parallel && has(row, "overlap", "tp_comm"); // user buffers
   plan.cp = static_cast<int>(number_or(row, "cp", 1));
   share_out_states(row, framework, plan);
   choose_recomputation(row, plan);

@@ -48,6 +48,7 @@ TraceCollective collective_of(Program const& program, Instance const& instance, 
 
 std::vector<Place> places_of(Program const& program, StageProgram const& stage) {
   std::vector<Place> places;
+  BreaksOfLayers const breaks = breaks_of(program);
   std::int32_t use = 0;
   for (Element const& element : stage.elements) {
     Slot const* slot = std::get_if<Slot>(&element);
@@ -55,13 +56,10 @@ std::vector<Place> places_of(Program const& program, StageProgram const& stage) 
       places.push_back({use++, 0});
       continue;
     }
-    bool const forward = slot->kind == SlotKind::forward;
-    for (int i = 0; i < slot->last - slot->first; ++i, ++use) {
-      int const layer = forward ? slot->first + i : slot->last - 1 - i;
-      LayerProgram const& kind = program.layer_programs[at(stage.layers[at(layer)].program)];
-      std::size_t const count = ops_of(kind, slot->kind).size();
-      for (std::size_t item = 0; item < count; ++item)
+    for (LayerPiece const& piece : pieces_of(stage, *slot, breaks)) {
+      for (std::size_t item = 0; item < piece.last - piece.first; ++item)
         places.push_back({use, static_cast<std::int32_t>(item)});
+      ++use;
     }
   }
   return places;

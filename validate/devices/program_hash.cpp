@@ -47,6 +47,8 @@ public:
   void add(Tensor const& tensor) {
     add(tensor.buffer);
     add(tensor.offset);
+    add(tensor.hop);
+    add(tensor.hops);
     for (std::int64_t stride : tensor.stride)
       add(stride);
     add(tensor.shape);
@@ -74,6 +76,8 @@ public:
     add(op.channel.to);
     add(op.micro_batch);
     add(op.host_sync);
+    add(op.left_over);
+    add(op.takes_over);
     add(op.waits);
     add(op.releases);
   }

@@ -138,6 +138,7 @@ private:
     copy.shape[0] *= plan_.tp;
     copy.placement[Axis::tp] = placement;
     copy.residual = false;
+    copy.offset = 0;
     copy.buffer = {BufferRef::Scope::local, static_cast<std::int32_t>(layer_.buffers.size())};
     layer_.buffers.push_back({copy.name, Category::communication, copy.dtype, copy.elements(), false});
     return add(std::move(copy));

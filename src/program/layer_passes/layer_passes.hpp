@@ -14,8 +14,12 @@ void sequence_parallel(LayerProgram& layer, Plan const& plan);
 void context_parallel(LayerProgram& layer, Plan const& plan);
 // Cuts a micro-batch into slices whose reductions run under each other's work.
 void domino(LayerProgram& layer, Plan const& plan);
+// Cuts the outputs of a block's second products by columns, so that one slice is reduced under the product of the next.
+void split_columns(LayerProgram& layer, Plan const& plan);
 // Puts in the collectives that the placements ask for: a sum read as a whole, a shard read as a whole.
 void insert_collectives(LayerProgram& layer, Plan const& plan);
+// Cuts products of gathered tokens by the rank that these come from, so that blocks pass round under the products.
+void overlap_gathers(LayerProgram& layer, Plan const& plan);
 // Weight gradients are written into tensors of their own, and added to the accumulated ones by a kernel of its own.
 void separate_accumulation(LayerProgram& layer, Plan const& plan);
 // Rebuilds dropped activations in the backward. `what` is this layer's: not all layers of a plan need be recomputed.

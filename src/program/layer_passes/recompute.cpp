@@ -26,6 +26,7 @@ public:
     op.id = OpId(next_op_++);
     op.name += " again";
     op.part = Part::input_gradient;
+    op.left_over = op.takes_over = false; // autograd runs a layer that it recomputes by itself
     for (TensorId& id : op.writes)
       id = rebuilt(id);
     for (TensorId& id : op.reads)
@@ -123,6 +124,8 @@ void full(LayerProgram& layer, bool with_unused) {
   for (Op const& op : layer.forward)
     backward.push_back(rebuilder.again(op));
   redirect_reads(layer.backward, rebuilder);
+  for (Op& op : layer.backward)
+    op.left_over = op.takes_over = false;
   if (!with_unused)
     backward = without_unused(layer, backward, layer.backward);
   backward.insert(backward.end(), layer.backward.begin(), layer.backward.end());

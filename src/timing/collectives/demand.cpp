@@ -90,6 +90,23 @@ Demand modelled_demand(Op const& op, Operands const& operands, Cluster const& cl
   return demand;
 }
 
+// A step of a ring over the blocks of one tensor, with user buffers: what a gather takes for a block. Copy engines move it,
+// beside one multiprocessor (Transformer Engine, module/base.py: initialize_ub, ring_exchange: use_ce, num_sm 1).
+Demand block_step_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupShape const& shape,
+                         BytesPerSecond unit_rate) {
+  double const steps = shape.members - 1;
+  Op gather = op;
+  gather.kind = OpKind::all_gather;
+  Tensor whole = *operands.reads[0];
+  whole.shape[0] *= shape.members;
+  Demand demand = modelled_demand(gather, {operands.reads, {&whole}}, cluster, shape, unit_rate);
+  Phase& phase = std::get<TransferDemand>(demand.device).phases[0];
+  phase.latency = phase.latency / steps;
+  phase.flows[0].bytes = phase.flows[0].bytes / steps;
+  demand.sm_share = 1.0 / cluster.profile.chip.multiprocessors;
+  return demand;
+}
+
 } // namespace
 
 Demand collective_demand(Op const& op, Operands const& operands, Cluster const& cluster, GroupLayout const& layout,
@@ -98,6 +115,8 @@ Demand collective_demand(Op const& op, Operands const& operands, Cluster const& 
     return measured_demand(op, operands, cluster.profile, *cost, layout.members);
   if (!cluster.profile.collectives)
     return ring_demand(op, operands, cluster, layout, unit_rate);
+  if (op.kind == OpKind::ring_shift && operands.reads[0]->hop >= 0)
+    return block_step_demand(op, operands, cluster, shape_of(cluster, layout), unit_rate);
   return modelled_demand(op, operands, cluster, shape_of(cluster, layout), unit_rate);
 }
 

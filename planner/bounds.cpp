@@ -12,7 +12,9 @@ namespace {
 // The same layers on the fewest ranks that have them: one tensor-parallel group, one block, one micro-batch.
 Plan smallest_with_same_layers(Plan plan) {
   plan.gradient_dtype = layer_gradient_dtype(plan);
-  plan.zero_group = 0;
+  plan.zero_group = plan.micro_batch_group = 0;
+  plan.sharding = {};
+  plan.offload = {};
   plan.pp = plan.dp = plan.chunks = 1;
   plan.layout.clear();
   plan.schedule = Schedule::one_f_one_b;

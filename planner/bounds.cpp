@@ -12,7 +12,7 @@ namespace {
 // The same layers on the fewest ranks that have them: one tensor-parallel group, one block, one micro-batch.
 Plan smallest_with_same_layers(Plan plan) {
   plan.gradient_dtype = layer_gradient_dtype(plan);
-  plan.zero_group = 0;
+  plan.zero_group = plan.sharding.inner_group = 0;
   plan.pp = plan.dp = plan.chunks = 1;
   plan.schedule = Schedule::one_f_one_b;
   plan.zero_stage = 0;
@@ -50,8 +50,17 @@ Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
 } // namespace
 
 LowerBound::Layers const& LowerBound::layers_for(Plan const& plan) {
-  Key const key{plan.tp,          plan.cp,        plan.cp_type,   plan.domino_slices,    plan.sequence_parallel,
-                plan.micro_batch, plan.recompute, plan.attention, plan.recompute_unused, layer_gradient_dtype(plan)};
+  Key const key{plan.tp,
+                plan.cp,
+                plan.cp_type,
+                plan.domino_slices,
+                plan.tp_bits,
+                plan.sequence_parallel,
+                plan.micro_batch,
+                plan.recompute,
+                plan.attention,
+                plan.recompute_unused,
+                layer_gradient_dtype(plan)};
   auto const [found, is_new] = known_.try_emplace(key);
   if (!is_new)
     return found->second;

@@ -28,7 +28,7 @@ private:
   struct Layers {
     LayerTimes embedding, block, recomputed_block, head;
   };
-  using Key = std::tuple<int, int, ContextParallel, int, bool, std::int64_t, Recompute, Attention, bool, DType>;
+  using Key = std::tuple<int, int, ContextParallel, int, int, bool, std::int64_t, Recompute, Attention, bool, DType>;
 
   Layers const& layers_for(Plan const& plan);
   LayerTimes times_of(Layers const& layers, Plan const& plan, LayerRange chunk) const;

@@ -51,6 +51,8 @@ std::string describe(Plan const& plan) {
     text += ", sequence parallel";
   if (plan.domino_slices > 1)
     text += fmt::format(", Domino {}", plan.domino_slices);
+  if (plan.tp_bits > 0)
+    text += fmt::format(", sums over tp int{}", plan.tp_bits);
   text += fmt::format(", zero {}", plan.zero_stage);
   if (plan.zero_group > 0)
     text += fmt::format(" in groups of {}", plan.zero_group);

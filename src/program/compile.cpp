@@ -26,6 +26,7 @@ constexpr LayerPass layer_passes[] = {
     {"context_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { context_parallel(layer, plan); }},
     {"domino", [](LayerProgram& layer, Plan const& plan, Recompute) { domino(layer, plan); }},
     {"insert_collectives", [](LayerProgram& layer, Plan const& plan, Recompute) { insert_collectives(layer, plan); }},
+    {"quantize_reductions", [](LayerProgram& layer, Plan const& plan, Recompute) { quantize_reductions(layer, plan); }},
     {"separate_accumulation",
      [](LayerProgram& layer, Plan const& plan, Recompute) { separate_accumulation(layer, plan); }},
     {"recompute", [](LayerProgram& layer, Plan const& plan, Recompute what) { recompute(layer, plan, what); }},

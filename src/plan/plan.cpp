@@ -76,6 +76,8 @@ std::string describe(Plan const& plan) {
     if (plan.domino != Domino::paper)
       text += fmt::format(" {}", to_string(plan.domino));
   }
+  if (plan.tp_bits > 0)
+    text += fmt::format(", sums over tp int{}", plan.tp_bits);
   text += fmt::format(", zero {}", plan.zero_stage);
   if (plan.zero_group > 0)
     text += fmt::format(" in groups of {}", plan.zero_group);

@@ -62,6 +62,8 @@ struct Execution {
   bool eager_layout = false;      // the way of queries, keys and values into attention, and of its output back
   bool eager_loss = false;
   bool broadcast_parameters = false; // ZeRO 1: every rank broadcasts what it owns, one after the other
+  int gradient_launches = 0;         // kernels that the host issues for each parameter's gradient before the update: checks
+                                     // and norms, one parameter after the other
   bool portable_attention = false;   // fused attention without the instructions of newer chips (FlashAttention-2)
   bool triton_attention = false;     // fused attention by the Triton kernel of 2022 (flash_attn_triton.py)
   friend bool operator==(Execution const&, Execution const&) = default;

@@ -473,6 +473,18 @@ void check_bits(std::string_view field, int bits, Findings& findings) {
          {0, 4, 8});
 }
 
+void check_tp_bits(Model const& model, Plan const& plan, Findings& findings) {
+  check_bits("tp_bits", plan.tp_bits, findings);
+  if (plan.tp_bits > 0 && plan.tp == 1)
+    find(findings, "tp_bits needs tp", "quantized reductions over tp need tp > 1", {0});
+  std::int64_t const elements = plan.tokens() / plan.domino_slices * model.hidden; // of a sum
+  if (plan.tp_bits > 0 && elements % (2 * static_cast<std::int64_t>(plan.tp)) != 0)
+    find(findings, "tp_bits: 2 * tp divides tokens * hidden",
+         fmt::format("sums of {} tokens of {} are not cut into tp {} parts of an even number of elements",
+                     plan.tokens() / plan.domino_slices, model.hidden, plan.tp),
+         {0});
+}
+
 void check_zero_pp(Plan const& plan, Findings& findings) {
   Sharding const& s = plan.sharding;
   auto needs_stage = [&](std::string_view field, bool is_set, int least) {
@@ -537,7 +549,6 @@ void check_not_yet_there(Plan const& plan, Findings& findings) {
       find(findings, fmt::format("{} is not there yet", field),
            fmt::format("{}: no pass serves it yet; leave it out", field), {0});
   };
-  absent("tp_bits", plan.tp_bits > 0);
   absent("offload_optimizer disk", plan.offload.optimizer == MemoryTier::disk);
   absent("delayed_update", plan.offload.delayed_update);
   absent("offload_parameters", plan.offload.parameters != MemoryTier::device);
@@ -567,6 +578,7 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   check_positions(model, plan, findings);
   if (static_cast<std::int64_t>(plan.pp) * plan.chunks <= model.layers + 2)
     check_recompute(model, plan, findings);
+  check_tp_bits(model, plan, findings);
   check_states(plan, findings);
   check_not_yet_there(plan, findings);
   return findings;

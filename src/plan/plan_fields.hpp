@@ -24,6 +24,7 @@ void each_execution_field(E& execution, Visit&& visit) {
   visit("eager_layout", execution.eager_layout);
   visit("eager_loss", execution.eager_loss);
   visit("broadcast_parameters", execution.broadcast_parameters);
+  visit("gradient_launches", execution.gradient_launches, 0, 64);
   visit("portable_attention", execution.portable_attention);
   visit("triton_attention", execution.triton_attention);
 }

@@ -28,6 +28,7 @@ constexpr LayerPass layer_passes[] = {
     {"split_columns", [](LayerProgram& layer, Plan const& plan, Recompute) { split_columns(layer, plan); }},
     {"insert_collectives", [](LayerProgram& layer, Plan const& plan, Recompute) { insert_collectives(layer, plan); }},
     {"overlap_gathers", [](LayerProgram& layer, Plan const& plan, Recompute) { overlap_gathers(layer, plan); }},
+    {"quantize_reductions", [](LayerProgram& layer, Plan const& plan, Recompute) { quantize_reductions(layer, plan); }},
     {"separate_accumulation",
      [](LayerProgram& layer, Plan const& plan, Recompute) { separate_accumulation(layer, plan); }},
     {"recompute", [](LayerProgram& layer, Plan const& plan, Recompute what) { recompute(layer, plan, what); }},

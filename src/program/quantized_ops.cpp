@@ -48,7 +48,8 @@ Placement added_up(Placement placement) {
   return placement;
 }
 
-Codes add_codes(QuantizedOps const& ops, std::int64_t elements, int blocks, Placement const& placement) {
+// By value: adding a tensor moves those that are there.
+Codes add_codes(QuantizedOps const& ops, std::int64_t elements, int blocks, Placement placement) {
   return {ops.add(codes_tensor("codes of " + ops.name, elements, ops.bits, placement), Category::communication),
           ops.add(scales_tensor("scales of " + ops.name, elements, blocks, placement), Category::communication),
           blocks};

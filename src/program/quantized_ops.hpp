@@ -1,5 +1,5 @@
-// Writing down the ops that move a tensor as codes and scales (program/quantization.hpp), for passes of layers and of steps.
-// Codes and scales travel in two calls, as DeepSpeed's do.
+// Writing down the ops that move a tensor as codes and scales (program/quantization.hpp), for passes of layers and of
+// steps. Codes and scales travel in two calls, as DeepSpeed's do.
 #pragma once
 
 #include "program/program.hpp"

@@ -157,6 +157,8 @@ std::string describe(EquivalenceCase const& test) {
             std::to_string(s.persistence_threshold) + ", inner " + std::to_string(s.inner_group) +
             (s.secondary_shard ? ", hpZ" : "") + ", bits " + std::to_string(s.weight_bits) + " " +
             std::to_string(s.gradient_bits);
+  if (test.plan.tp_bits > 0)
+    text += ", bits of sums over tp " + std::to_string(test.plan.tp_bits);
   if (test.plan.cp > 1)
     text += ", cp " + std::to_string(test.plan.cp) + " " + std::string(to_string(test.plan.cp_type));
   if (test.plan.domino_slices > 1 || test.plan.domino_columns > 1)
@@ -265,7 +267,8 @@ std::vector<EquivalenceCase> quantized_cases() {
   struct Choice {
     int tp, dp, inner_group;
     bool secondary_shard;
-    int weight_bits, gradient_bits, zero_stage;
+    int weight_bits, gradient_bits, zero_stage, tp_bits = 0;
+    bool sequence_parallel = false;
   };
   std::vector<EquivalenceCase> cases;
   for (Model const& model : {small_gpt(2), small_llama(2)})
@@ -276,12 +279,17 @@ std::vector<EquivalenceCase> quantized_cases() {
                            {1, 4, 2, true, 8, 0, 3},
                            {1, 4, 2, false, 4, 4, 3},
                            {1, 4, 2, true, 8, 4, 3},
-                           {2, 2, 2, true, 8, 4, 3}})
+                           {2, 2, 2, true, 8, 4, 3},
+                           {2, 1, 0, false, 0, 0, 0, 8},
+                           {4, 1, 0, false, 0, 0, 0, 8, true},
+                           {2, 2, 0, false, 0, 0, 1, 8}})
       for (std::int64_t micro_batch : {1, 2}) {
         Plan plan = one_device();
         plan.tp = c.tp;
         plan.dp = c.dp;
         plan.zero_stage = c.zero_stage;
+        plan.tp_bits = c.tp_bits;
+        plan.sequence_parallel = c.sequence_parallel;
         plan.micro_batch = micro_batch;
         plan.recompute = micro_batch == 1 ? Recompute::none : Recompute::full;
         plan.sharding.inner_group = c.inner_group;

@@ -1,5 +1,5 @@
-// Codes on the wire (ZeRO++): what comes out lies within the quantizer's bound of what went in, and a step is the same in
-// every legal order.
+// Codes on the wire (ZeRO++): what comes out lies within the quantizer's bound of what went in, and a step is the same
+// in every legal order.
 #include "interpreter/difference.hpp"
 #include "program/compile.hpp"
 #include "tests/catch.hpp"
@@ -7,6 +7,7 @@
 #include "tests/equivalence/plans.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iostream>
 #include <map>
@@ -118,8 +119,8 @@ void fill(std::vector<double>& values, std::mt19937& random) {
 
 } // namespace
 
-// Every code is within half a step of its group, and a step is the group's largest element / (2^(bits - 1) - 1). Here a shard
-// is one group.
+// Every code is within half a step of its group, and a step is the group's largest element / (2^(bits - 1) - 1). Here a
+// shard is one group.
 TEST_CASE("qwZ: gathered parameters are within half a step of the shards", "[quantized]") {
   for (int bits : {8, 4}) {
     Program const program = compile(small_llama(2), zero_pp(bits, 0));
@@ -145,9 +146,9 @@ TEST_CASE("qwZ: gathered parameters are within half a step of the shards", "[qua
   }
 }
 
-// Into a rank's shard go, of each inner group q, the terms of its members t, each off by at most half a step of its largest
-// element in that shard, and their sum quantized again, off by half a step of the largest that this sum can be. The second hop
-// adds up the groups:  sum_q (sum_t step_qt / 2 + step_q / 2).
+// Into a rank's shard go, of each inner group q, the terms of its members t, each off by at most half a step of its
+// largest element in that shard, and their sum quantized again, off by half a step of the largest that this sum can be.
+// The second hop adds up the groups:  sum_q (sum_t step_qt / 2 + step_q / 2).
 TEST_CASE("qgZ: reduced gradients lie where the primary shards do, within the bound of two hops", "[quantized]") {
   for (int bits : {8, 4}) {
     Program const program = compile(small_llama(2), zero_pp(0, bits));
@@ -190,13 +191,77 @@ TEST_CASE("qgZ: reduced gradients lie where the primary shards do, within the bo
   }
 }
 
-// Adam's first step moves a weight by no more than the learning rate, whatever the gradient: two runs differ by no more than
-// twice that, and if they went in random directions, by the learning rate on average. The first loss knows only of codes of
-// weights. Every order of one layout of the memory gives the same result to the last bit (between layouts, where products add
-// up in another order, a sum of codes that lies halfway between two may go either way).
+// As qgZ within one group: a rank's part of the sum is off by half a step of each term's largest element there; where
+// the whole is needed, every part is quantized once more.
+TEST_CASE("sums over tp: within the bound of one quantization, or of two where all ranks need the whole",
+          "[quantized]") {
+  for (bool sequence_parallel : {false, true})
+    for (int bits : {8, 4}) {
+      Plan plan = one_device();
+      plan.tp = 2;
+      plan.tp_bits = bits;
+      plan.sequence_parallel = sequence_parallel;
+      Program const program = compile(small_llama(2), plan);
+      LayerProgram const& block = program.layer_programs[1];
+      auto const first = std::find_if(block.forward.begin(), block.forward.end(),
+                                      [](Op const& op) { return op.kind == OpKind::quantize; });
+      auto const last = std::find_if(first, block.forward.end(),
+                                     [](Op const& op) { return op.kind == OpKind::dequantize; });
+      std::mt19937 random(3);
+      std::array<std::map<BufferRef, std::vector<double>>, 2> memory; // by rank
+      for (auto& buffers : memory) {
+        for (auto op = first; op <= last; ++op)
+          for (auto const* ids : {&op->reads, &op->writes})
+            for (TensorId id : *ids)
+              buffers[block[id].buffer].resize(static_cast<std::size_t>(block[id].elements()));
+        fill(buffers[block[first->reads[0]].buffer], random);
+      }
+      auto const terms = std::array{memory[0][block[first->reads[0]].buffer], memory[1][block[first->reads[0]].buffer]};
+      auto view = [&](std::size_t rank, TensorId id) {
+        return View<double>{memory[rank][block[id].buffer].data(), &block[id]};
+      };
+      for (auto op = first; op <= last; ++op) {
+        std::vector<double> scratch;
+        if (is_collective(op->kind))
+          run_collective<double>(*op, std::array{view(0, op->reads[0]), view(1, op->reads[0])},
+                                 std::array{view(0, op->writes[0]), view(1, op->writes[0])}, scratch);
+        for (std::size_t rank = 0; rank < 2 && !is_collective(op->kind); ++rank) {
+          std::vector<View<double>> reads, writes;
+          for (TensorId id : op->reads)
+            reads.push_back(view(rank, id));
+          for (TensorId id : op->writes)
+            writes.push_back(view(rank, id));
+          run_kernel<double>(*op, reads, writes, {});
+        }
+      }
+      auto const part = static_cast<std::int64_t>(terms[0].size()) / 2;
+      for (std::int64_t p = 0; p < 2; ++p) {
+        double bound = 0, worst = 0;
+        std::vector<double> exact(static_cast<std::size_t>(part), 0);
+        for (std::vector<double> const& term : terms) {
+          bound += half_step(largest(term.data() + p * part, part), bits);
+          for (std::int64_t i = 0; i < part; ++i)
+            exact[static_cast<std::size_t>(i)] += term[static_cast<std::size_t>(p * part + i)];
+        }
+        if (!sequence_parallel)
+          bound += half_step(largest(exact.data(), part) + bound, bits);
+        double const* result = view(static_cast<std::size_t>(p), last->writes[0]).data +
+                               (sequence_parallel ? 0 : p * part);
+        for (std::int64_t i = 0; i < part; ++i)
+          worst = std::max(worst, std::abs(result[i] - exact[static_cast<std::size_t>(i)]));
+        CHECK(worst <= bound * (1 + 1e-12));
+        CHECK(worst > bound / 10);
+      }
+    }
+}
+
+// Adam's first step moves a weight by no more than the learning rate, whatever the gradient: two runs differ by no more
+// than twice that, and if they went in random directions, by the learning rate on average. The first loss knows only of
+// codes of weights. Every order of one layout of the memory gives the same result to the last bit (between layouts,
+// where products add up in another order, a sum of codes that lies halfway between two may go either way).
 TEST_CASE("steps with codes on the wire are the same in every order, and near those without", "[quantized]") {
   TrainingParameters const training{.learning_rate = 1e-3, .epsilon = 1e-4, .seed = 7};
-  std::map<std::pair<int, int>, double> means; // by bits
+  std::map<std::array<int, 3>, double> means; // by bits
   for (EquivalenceCase const& test : quantized_cases()) {
     INFO(describe(test));
     Program const program = compile(test.model, test.plan);
@@ -214,13 +279,13 @@ TEST_CASE("steps with codes on the wire are the same in every order, and near th
       }
     CHECK(worst <= 2 * training.learning_rate);
     CHECK(sum / count < training.learning_rate / 2);
-    if (test.plan.sharding.weight_bits == 0)
+    if (test.plan.sharding.weight_bits == 0 && test.plan.tp_bits == 0)
       CHECK(quantized.loss == Approx(exact.loss).epsilon(1e-10));
     Sharding const& s = test.plan.sharding;
-    double& mean = means[{s.weight_bits, s.gradient_bits}];
+    double& mean = means[{s.weight_bits, s.gradient_bits, test.plan.tp_bits}];
     mean = std::max(mean, sum / count / training.learning_rate);
   }
   for (auto const& [bits, mean] : means)
-    std::cout << bits.first << " bits of weights, " << bits.second << " of gradients: first step off by " << mean
-              << " of its size on average\n";
+    std::cout << bits[0] << " bits of weights, " << bits[1] << " of gradients, " << bits[2]
+              << " of sums over tp: first step off by " << mean << " of its size on average\n";
 }

@@ -182,6 +182,16 @@ TEST_CASE("every op kind computes on the CPU what it does in the interpreter", "
     plan.cp_type = type;
     check_plan(odd_llama(), plan, 2, seen);
   }
+  Plan zero_pp = two_sequences(DType::bf16);
+  zero_pp.tp = 1;
+  zero_pp.dp = 4;
+  zero_pp.global_batch = 4 * zero_pp.micro_batch;
+  zero_pp.zero_stage = 3;
+  zero_pp.sharding.inner_group = 2;
+  zero_pp.sharding.secondary_shard = true;
+  zero_pp.sharding.weight_bits = 8;
+  zero_pp.sharding.gradient_bits = 4;
+  check_plan(odd_llama(), zero_pp, 2, seen);
   for (int kind = 0; kind < static_cast<int>(OpKind::wait); ++kind) {
     INFO(to_string(static_cast<OpKind>(kind)));
     CHECK((is_communication(static_cast<OpKind>(kind)) || seen.contains(static_cast<OpKind>(kind))));

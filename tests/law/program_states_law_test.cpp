@@ -227,8 +227,8 @@ constexpr AxisSet world{Axis::dp, Axis::replica};
 
 } // namespace
 
-// hpZ (ZeRO++, arXiv 2306.10209, section 3.2): the blocks' gathers for the backward stay inside groups of 8, from shards that the
-// forward keeps, 1 / 8 of the blocks more memory. The ends are gathered for forwards only.
+// hpZ (ZeRO++, arXiv 2306.10209, section 3.2): the blocks' gathers for the backward stay inside groups of 8, from
+// shards that the forward keeps, 1 / 8 of the blocks more memory. The ends are gathered for forwards only.
 TEST_CASE("hpZ: the backward gathers inside the group; 1 / G of what it gathers is kept") {
   auto const P = static_cast<double>(parameter_count(gpt_7b()));
   double const base = of(persistent_bytes(compile(gpt_7b(), zero_pp(8)).stages[0]), Category::parameters);
@@ -255,8 +255,8 @@ TEST_CASE("qwZ: gathers move half the bytes, and 4 in 8000 more for scales") {
   CHECK(scales / gathered == Approx(4.0 / 8000).epsilon(0.005));
 }
 
-// qgZ (section 4): of a matrix's 2 E bytes M, M / 4 (G - 1) / G inside the group, and M / (4 G) (n - 1) / n across n groups, with
-// scales; norms and biases are reduced as they are.
+// qgZ (section 4): of a matrix's 2 E bytes M, M / 4 (G - 1) / G inside the group, and M / (4 G) (n - 1) / n across n
+// groups, with scales; norms and biases are reduced as they are.
 TEST_CASE("qgZ: M / 4 (G - 1) / G inside the group, M / (4 G) (n - 1) / n across") {
   auto const P = static_cast<double>(parameter_count(gpt_7b()));
   Plan plan = zero_pp(8);
@@ -274,9 +274,10 @@ TEST_CASE("qgZ: M / 4 (G - 1) / G inside the group, M / (4 G) (n - 1) / n across
   CHECK(bytes_over(program, world) == Approx((gathered + vectors) * 2 * 63 / 64).epsilon(1e-12));
 }
 
-// What a group of 8 sends to the 7 others, in units of 7 / 8: of a gather or scatter over all its whole, of a second hop what its
-// 8 ranks exchange. ZeRO 3 with an untied head: M for the forward, M for the blocks' backward, M of gradients; ZeRO++:
-// M / 2, nothing, M / 4 (the table of section 1), with 1 in 2000 for scales and the vectors' gradients.
+// What a group of 8 sends to the 7 others, in units of 7 / 8: of a gather or scatter over all its whole, of a second
+// hop what its 8 ranks exchange. ZeRO 3 with an untied head: M for the forward, M for the blocks' backward, M of
+// gradients; ZeRO++: M / 2, nothing, M / 4 (the table of section 1), with 1 in 2000 for scales and the vectors'
+// gradients.
 TEST_CASE("ZeRO++ sends 0.75 M across groups instead of 3 M, in every micro-batch") {
   Model model = gpt_7b();
   model.tied_embeddings = false;
@@ -296,4 +297,26 @@ TEST_CASE("ZeRO++ sends 0.75 M across groups instead of 3 M, in every micro-batc
     plan.sharding.gradient_bits = 4;
     CHECK(across() == Approx(m * 0.75 * M).epsilon(2e-3));
   }
+}
+
+// A sum of E elements in 2 bytes moves 2 * 2 E (t - 1) / t; as codes of 8 bits E (t - 1) / t to exchange terms and as
+// much to gather sums, with fp32 scales of groups of at most 8000.
+TEST_CASE("sums over tp as codes of 8 bits move half the bytes, with 4 in 8000 more for scales") {
+  Plan plan;
+  plan.tp = 8;
+  plan.sequence_length = 2048;
+  plan.global_batch = 1;
+  double const elements = 2048.0 * 4096;
+  auto moved = [&](int tp_bits) {
+    plan.tp_bits = tp_bits;
+    Program const program = compile(gpt_7b(), plan);
+    LayerProgram const& block = program.layer_programs[1];
+    double bytes = 0;
+    for (Op const& op : block.forward)
+      if (is_collective(op.kind))
+        bytes += wire_bytes(op.kind, whole_bytes(op, [&](TensorId id) -> Tensor const& { return block[id]; }), 8);
+    return bytes;
+  };
+  CHECK(moved(0) == 2 * 2 * 2 * elements * 7 / 8);
+  CHECK(moved(8) == Approx(2 * 2 * (elements + scale_bytes(elements, 8)) * 7 / 8).epsilon(1e-12));
 }

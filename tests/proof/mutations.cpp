@@ -438,8 +438,8 @@ bool is_dead_work(Program const& program, Mutation const& mutation) {
       BufferRef const buffer = layer[id].buffer;
       bool const is_used = buffer.scope != BufferRef::Scope::local || read_later.contains(buffer);
       is_live = is_live || is_used;
-      reads_matter = reads_matter ||
-                     (is_used && layer[id].dtype != DType::uint8); // a dropout mask is drawn, not computed
+      bool const is_mask = layer[id].dtype == DType::uint8 && op.bits == 0 && !is_collective(op.kind);
+      reads_matter = reads_matter || (is_used && !is_mask); // a dropout mask is drawn, not computed
     }
     if (reads_matter)
       for (TensorId id : op.reads)

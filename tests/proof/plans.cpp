@@ -175,6 +175,19 @@ std::vector<ProofCase> proof_cases() {
               plan.sharding.weight_bits = 8;
               plan.sharding.gradient_bits = 4;
             })},
+      {"llama, tp 2, sums over tp int8, full recompute of the first block", small_llama(2),
+       with(base(2, 1, 1),
+            [](Plan& plan) {
+              plan.tp_bits = 8;
+              plan.recompute = Recompute::full;
+              plan.recompute_layers = 1;
+            })},
+      {"gpt, tp 2 sp, dp 2, sums over tp int8", small_gpt(2),
+       with(base(2, 1, 2),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.tp_bits = 8;
+            })},
       {"llama, dp 4 zero 1 in groups of 2", small_llama(2),
        with(base(1, 1, 4),
             [](Plan& plan) {

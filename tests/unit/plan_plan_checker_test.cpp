@@ -214,6 +214,55 @@ TEST_CASE("ZeRO stages 0 to 3, groups that divide dp") {
   CHECK(only([](Plan& plan) { plan.sharding.prefetch = -1; }).rule == "prefetch is not negative");
 }
 
+// dp 4 has inner groups of 2 and 4.
+TEST_CASE("ZeRO++: inner groups divide dp, hpZ and qwZ need stage 3, qgZ stage 2") {
+  auto changed = [](int stage, auto change) {
+    return [=](Plan& plan) {
+      plan.tp = plan.pp = 1;
+      plan.dp = 4;
+      plan.global_batch = 128;
+      plan.micro_batch = 1;
+      plan.zero_stage = stage;
+      change(plan.sharding);
+    };
+  };
+  auto all = [](Sharding& s) {
+    s.inner_group = 2;
+    s.secondary_shard = true;
+    s.weight_bits = 8;
+    s.gradient_bits = 4;
+  };
+  CHECK(findings(changed(3, all)).empty());
+  CHECK(findings(changed(1, [](Sharding& s) { s.inner_group = 2; })).empty());
+  CHECK(findings(changed(2, [](Sharding& s) { s.gradient_bits = 8; })).empty());
+  for (int group : {1, 3, -2})
+    CHECK(only(changed(3, [=](Sharding& s) { s.inner_group = group; })).nearest == Values{2, 4});
+  CHECK(only(changed(0, [](Sharding& s) { s.inner_group = 2; })).rule == "inner_group needs zero_stage");
+  CHECK(only(changed(2, [](Sharding& s) { s.weight_bits = 8; })).text ==
+        "weight_bits needs zero stage 3, not 2; valid: 3");
+  CHECK(only(changed(1, [](Sharding& s) { s.gradient_bits = 4; })).nearest == Values{2, 3});
+  CHECK(only(changed(3, [](Sharding& s) { s.secondary_shard = true; })).rule == "secondary_shard needs inner_group");
+  CHECK(only(changed(3, [](Sharding& s) { s.weight_bits = 6; })).nearest == Values{0, 4, 8});
+  CHECK(only(changed(3, [](Sharding& s) {
+          s.gradient_bits = 4;
+          s.reduce_once = true;
+        })).rule == "gradient_bits without reduce_once");
+  CHECK(only([&](Plan& plan) {
+          changed(3, all)(plan);
+          plan.zero_group = 2;
+        }).rule == "inner_group without zero_group");
+}
+
+// 8192 tokens of 8192 on tp 8.
+TEST_CASE("quantized sums over tp need tp, 4 or 8 bits") {
+  CHECK(findings([](Plan& plan) { plan.tp_bits = 8; }).empty());
+  CHECK(only([](Plan& plan) { plan.tp_bits = 5; }).nearest == Values{0, 4, 8});
+  CHECK(only([](Plan& plan) {
+          plan.tp = 1;
+          plan.tp_bits = 8;
+        }).rule == "tp_bits needs tp");
+}
+
 // 8 KV heads on tp 8 leave one on a rank: nothing to cut for all_to_all; on tp 2 there are 4. 8192 = 2 * 4096.
 TEST_CASE("context parallelism: chunks of equal length, fused attention, KV heads for all_to_all") {
   CHECK(findings([](Plan& plan) { plan.cp = 4096; }).empty());

@@ -56,6 +56,22 @@ TEST_CASE("groups hold the ranks that differ along their axes") {
   CHECK(to_string(AxisSet{Axis::tp, Axis::pp}) == "tp+pp");
 }
 
+// ZeRO++: dp 8 in inner groups of 2, which all share the states.
+TEST_CASE("inner groups are no copies") {
+  Plan plan;
+  plan.dp = 8;
+  plan.zero_stage = 3;
+  plan.sharding.inner_group = 2;
+  CHECK(to_string(shard_axes(plan)) == "dp+replica");
+  CHECK(to_string(inner_axes(plan)) == "dp");
+  CHECK(group_size(plan, shard_axes(plan)) == 8);
+  CHECK_FALSE(has_copies(plan));
+  plan.sharding.inner_group = 0;
+  plan.zero_group = 2;
+  CHECK(to_string(shard_axes(plan)) == "dp");
+  CHECK(has_copies(plan));
+}
+
 // tp 2, cp 2, dp 4 of which 2 share the states: rank = tp + 2 (cp + 2 (dp + 2 (replica + 2 pp))).
 TEST_CASE("context-parallel ranks and replicas") {
   Plan plan = plan_of(2, 4, 2);

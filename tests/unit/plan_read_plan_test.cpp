@@ -62,6 +62,7 @@ TEST_CASE("a plan written is the plan read") {
   plan.domino = Domino::intra_layer;
   plan.tp_overlap = true;
   plan.tp_bits = 8;
+  plan.execution.gradient_launches = 4;
   plan.schedule = Schedule::interleaved;
   plan.recompute = Recompute::selective;
   plan.recompute_layers = 2;

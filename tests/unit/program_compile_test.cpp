@@ -173,3 +173,22 @@ TEST_CASE("only the last stage has a loss") {
     CHECK(std::count_if(elements.begin(), elements.end(), clears_loss) == stage);
   }
 }
+
+// A trainer that checks every gradient by itself: four kernels each, on the host's time, once they are all reduced.
+TEST_CASE("gradients that are checked one by one") {
+  Plan plan = plan_of(1, 1, 1);
+  plan.execution.gradient_launches = 4;
+  StageProgram const stage = compile(small_llama(1), plan).stages[0];
+  int launches = 0;
+  bool waited = false;
+  for (Element const& element : stage.elements)
+    if (Op const* op = std::get_if<Op>(&element)) {
+      waited = waited || op->name == "gradients reduced";
+      if (op->kind == OpKind::norm_squared) {
+        launches += op->launches;
+        CHECK(waited);
+      }
+    }
+  // The embedding, 4 matrices and 2 norms of the block, the last norm, the head.
+  CHECK(launches == 4 * (1 + 6 + 2));
+}

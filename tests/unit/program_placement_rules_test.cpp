@@ -79,6 +79,19 @@ TEST_CASE("placements of collectives") {
   CHECK_FALSE(written(OpKind::all_gather, {replicated}, {replicated}));
 }
 
+// Codes of the terms of a sum are exchanged; only a kernel adds them up.
+TEST_CASE("placements of codes") {
+  CHECK(written(OpKind::quantize, {partial_sum}, {partial_sum, partial_sum}) == Placements{partial_sum, partial_sum});
+  CHECK(written(OpKind::all_to_all, {partial_sum}, {sum_terms}) == Placements{sum_terms});
+  CHECK(written(OpKind::dequantize, {sum_terms, sum_terms}, {sharded(0)}) == Placements{sharded(0)});
+  CHECK(written(OpKind::requantize, {sum_terms, sum_terms}, {sharded(0), sharded(0)}) ==
+        Placements{sharded(0), sharded(0)});
+  CHECK(written(OpKind::dequantize, {replicated, replicated}, {replicated}) == Placements{replicated});
+  CHECK_FALSE(written(OpKind::dequantize, {sum_terms, partial_sum}, {sharded(0)})); // scales of before the exchange
+  CHECK_FALSE(written(OpKind::all_reduce, {sum_terms}, {replicated}));
+  CHECK_FALSE(written(OpKind::add, {sum_terms, sum_terms}, {sum_terms}));
+}
+
 // Ranks hold parts of the vocabulary: maximum and sums over it are partial; the loss needs them whole.
 TEST_CASE("cross-entropy over a cut vocabulary") {
   CHECK(written(OpKind::loss_maximum, {sharded(1)}, {replicated}) == Placements{partial_max});

@@ -1,6 +1,8 @@
 // How well results published only as ratios are predicted: published/ratios.csv.
 #pragma once
 
+#include "validate/calibrate/zero_pp_accuracy.hpp"
+
 #include <map>
 #include <string>
 #include <vector>
@@ -17,6 +19,8 @@ struct JudgedRatio {
 struct RatioAccuracyReport {
   std::string data;
   std::vector<JudgedRatio> rows;
+  std::vector<JudgedRatio> zero_pp; // throughput over that of ZeRO-3
+  ZeroPpPhases phases;
   std::map<std::string, int> left_out; // why, how many
 };
 

@@ -76,12 +76,19 @@ private:
     TensorId const sum = add_tensor(stage_, flat_tensor(stage_, buffer, parts));
     stage_.elements.emplace(stage_.elements.begin(),
                             step_op(stage_, OpKind::zero_fill, "clear sum of squares", Stream::compute, {}, {sum}));
+    if (plan_.execution.gradient_launches > 0) { // the checks read their results back, one by one
+      Op reduced = step_op(stage_, OpKind::wait, "gradients reduced", Stream::compute, {}, {});
+      reduced.host_sync = true;
+      stage_.elements.emplace_back(std::move(reduced));
+    }
     for (std::size_t k : last_reduced_first()) {
       Bucket const& bucket = stage_.buckets[k];
       TensorId const gradient = add_tensor(stage_, own(bucket, bucket.shard_gradients, bucket.gradient_placement));
       Op op = step_op(stage_, OpKind::norm_squared, fmt::format("norm of bucket {}", k), Stream::compute,
                       {gradient, sum}, {sum});
       op.scale = 1.0 / holders(bucket);
+      if (plan_.execution.gradient_launches > 0)
+        op.launches = plan_.execution.gradient_launches * parameters_in(bucket);
       stage_.elements.emplace_back(std::move(op));
     }
     // Whether to clip, and what to log, is decided on the host: it waits for the norm.
@@ -106,6 +113,14 @@ private:
       return key(a) < key(b);
     });
     return order;
+  }
+
+  int parameters_in(Bucket const& bucket) const {
+    int count = 0;
+    for (StageLayer const& layer : stage_.layers)
+      for (ParameterHome const& home : layer.homes)
+        count += home.parameters == bucket.parameters ? 1 : 0;
+    return count;
   }
 
   // Ranks that add the same squares.

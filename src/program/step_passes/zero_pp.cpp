@@ -1,7 +1,7 @@
 // ZeRO++ (arXiv 2306.10209, sections 3 and 4; DeepSpeed, runtime/zero/partition_parameters.py and
-// runtime/comm/coalesced_collectives.py): codes on the wire of gathered parameters (qwZ) and of reduced gradients (qgZ), and
-// a secondary shard, kept by the forward, from which the backward gathers within the inner group (hpZ). The kernels run on
-// the stream of the communication, as DeepSpeed's do.
+// runtime/comm/coalesced_collectives.py): codes on the wire of gathered parameters (qwZ) and of reduced gradients
+// (qgZ), and a secondary shard, kept by the forward, from which the backward gathers within the inner group (hpZ). The
+// kernels run on the stream of the communication, as DeepSpeed's do.
 #include "program/quantized_ops.hpp"
 #include "program/step_passes/step_passes.hpp"
 
@@ -115,8 +115,8 @@ std::vector<BufferRef> gather_secondary_shards(Plan const& plan, StageProgram& s
 }
 
 // After the first hop a rank holds the blocks of the ranks with its place in their inner groups, which the second hop
-// brings home. A block's home is where the primary shard lies, in rank order: the inner index varies fastest. The wire wants
-// the blocks of one inner index side by side, so the codes take them column by column (section 4.2's swizzle).
+// brings home. A block's home is where the primary shard lies, in rank order: the inner index varies fastest. The wire
+// wants the blocks of one inner index side by side, so the codes take them column by column (section 4.2's swizzle).
 TensorId reduce_quantized_gradients(Plan const& plan, StageProgram& stage, std::size_t k, std::vector<Element>& result,
                                     std::vector<BufferRef>& temporaries) {
   Bucket const& bucket = stage.buckets[k];

@@ -114,7 +114,7 @@ std::string unknown_strategy(CsvRow const& row) {
     return "offload";
   if (has(row, "schedule", "zb"))
     return "zero-bubble schedules";
-  if (has(row, "overlap", "tp_comm") && row.required("tp") > 1)
+  if ((has(row, "overlap", "tp_comm") || has(row, "overlap", "async_tp")) && row.required("tp") > 1)
     return "products split to overlap tp collectives (user buffers)";
   if (has(row, "arch_note", "window") || has(row, "arch_note", "chunks of"))
     return "windowed attention";
@@ -190,7 +190,8 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   if (std::string const reduce = row.text_or_empty("reduce_dtype"); !reduce.empty())
     plan.reduction_dtype = reduce == "fp32" ? DType::fp32 : plan.parameter_dtype;
   if (has(row, "extras", "compile")) // functions of a pass each become one kernel
-    plan.execution.eager_activations = plan.execution.eager_layout = plan.execution.eager_loss = false;
+    plan.execution.eager_activations = plan.execution.eager_norms = plan.execution.eager_rotary =
+        plan.execution.eager_layout = plan.execution.eager_loss = false;
   return plan;
 }
 

@@ -59,6 +59,8 @@ struct Execution {
   LayerPlacement layer_placement = LayerPlacement::even;
   // Eager: by PyTorch's own kernels, a pass (and often a copy) for each function.
   bool eager_activations = false; // gated activations, and the sums of gradients where a residual branches off
+  bool eager_norms = false;       // root mean square norms, from the cast to fp32 on
+  bool eager_rotary = false;      // rotary positions, as products in fp32
   bool eager_layout = false;      // the way of queries, keys and values into attention, and of its output back
   bool eager_loss = false;
   bool broadcast_parameters = false; // ZeRO 1: every rank broadcasts what it owns, one after the other

@@ -21,6 +21,8 @@ void each_execution_field(E& execution, Visit&& visit) {
   visit("async_tensor_parallel", execution.async_tensor_parallel);
   visit("layer_placement", execution.layer_placement);
   visit("eager_activations", execution.eager_activations);
+  visit("eager_norms", execution.eager_norms);
+  visit("eager_rotary", execution.eager_rotary);
   visit("eager_layout", execution.eager_layout);
   visit("eager_loss", execution.eager_loss);
   visit("broadcast_parameters", execution.broadcast_parameters);

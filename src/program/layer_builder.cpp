@@ -42,9 +42,9 @@ TensorId LayerBuilder::ids(std::string name, BufferRef::Scope scope, std::int64_
   return add(std::move(tensor));
 }
 
-TensorId LayerBuilder::copy(TensorId id, Part part, std::string const& what) {
+TensorId LayerBuilder::copy(TensorId id, Part part, std::string const& what, std::optional<DType> dtype) {
   Tensor const of = program_[id];
-  TensorId const made = local(what, of.shape, of.dtype, {of.split_dimension, of.residual}, of.category);
+  TensorId const made = local(what, of.shape, dtype.value_or(of.dtype), {of.split_dimension, of.residual}, of.category);
   if (part == Part::forward)
     forward(OpKind::cast, what, {id}, {made});
   else

@@ -33,7 +33,7 @@ public:
   TensorId local(std::string name, std::vector<std::int64_t> shape, DType dtype, Cut cut,
                  Category category = Category::activations);
   // What another kernel makes of a tensor without changing its values here: a pass that reads it and writes as much.
-  TensorId copy(TensorId id, Part part, std::string const& what);
+  TensorId copy(TensorId id, Part part, std::string const& what, std::optional<DType> dtype = {});
   // A boundary of the layer: its input, output or their gradients.
   TensorId boundary(std::string name, BufferRef::Scope scope, std::vector<std::int64_t> shape);
   TensorId ids(std::string name, BufferRef::Scope scope, std::int64_t tokens);

@@ -31,15 +31,36 @@ Norm make_norm(LayerBuilder& layer, Model const& model, std::string const& name)
   return norm;
 }
 
-void norm_forward(LayerBuilder& layer, Norm const& norm, std::string const& name, TensorId x, TensorId y) {
+// PyTorch's functions around a norm: to fp32, `inner` of them there, back to the parameters' dtype, and one more.
+TensorId eager_passes(LayerBuilder& layer, Plan const& plan, std::string const& name, TensorId x, Part part,
+                      int inner) {
+  TensorId wide = layer.copy(x, part, name + " to fp32", DType::fp32);
+  for (int i = 0; i < inner; ++i)
+    wide = layer.copy(wide, part, name + " in fp32");
+  return layer.copy(layer.copy(wide, part, name + " from fp32", plan.parameter_dtype), part, name + " eager");
+}
+
+// Whether a norm is x.float(), its square, mean and root, a product, a cast and the product with the weight, each a kernel
+// (RMSNorm of torchtitan and transformers; aten::rms_norm was no kernel of its own before PyTorch 2.8). Of an element that is
+// 18 times 2 bytes forward, and 39 backward, 2 and 3 of which the norm's own op stands for.
+bool is_eager_norm(Model const& model, Plan const& plan) {
+  return plan.execution.eager_norms && model.norm == NormKind::rms_norm;
+}
+
+void norm_forward(LayerBuilder& layer, Model const& model, Plan const& plan, Norm const& norm, std::string const& name,
+                  TensorId x, TensorId y) {
+  if (is_eager_norm(model, plan)) // 3 + 2 * 4 + 3 + 2
+    x = eager_passes(layer, plan, name, x, Part::forward, 2);
   std::vector<TensorId> reads{x, norm.weight.value};
   if (norm.bias)
     reads.push_back(norm.bias->value);
   layer.forward(OpKind::norm_forward, name, reads, {y});
 }
 
-void norm_backward(LayerBuilder& layer, Norm const& norm, std::string const& name, TensorId dy, TensorId x,
-                   std::optional<TensorId> dresidual, TensorId dx) {
+void norm_backward(LayerBuilder& layer, Model const& model, Plan const& plan, Norm const& norm, std::string const& name,
+                   TensorId dy, TensorId x, std::optional<TensorId> dresidual, TensorId dx) {
+  if (is_eager_norm(model, plan)) // 3 + 7 * 4 + 3 + 2
+    dy = eager_passes(layer, plan, "d " + name, dy, Part::input_gradient, 7);
   std::vector<TensorId> reads{dy, x, norm.weight.value};
   std::vector<TensorId> writes{dx, norm.weight.gradient};
   if (dresidual)
@@ -68,6 +89,12 @@ void linear_backward(LayerBuilder& layer, Linear const& linear, std::string cons
     gradients.push_back(linear.bias->gradient);
   layer.weight_gradient(OpKind::linear_weight_gradient, name + " dW", {x, dy}, gradients).transposed =
       linear.transposed;
+}
+
+// Eager rotary positions: queries and keys to fp32, turned there (as complex numbers, or halves), and back.
+TensorId in_fp32_and_back(LayerBuilder& layer, Plan const& plan, std::string const& name, TensorId x, Part part) {
+  return layer.copy(layer.copy(x, part, name + " to fp32", DType::fp32), part, name + " from fp32",
+                    plan.parameter_dtype);
 }
 
 // The end of a branch: projection + [bias] [dropout] + residual. The bias is added here, after the sum over the
@@ -268,20 +295,23 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   TensorId const activated = layer.local("activated", {T, f}, dtype, LayerBuilder::along(1));
   TensorId const narrow = layer.local(gated ? "down output" : "fc2 output", {T, h}, dtype, residual);
 
-  norm_forward(layer, norm1, "norm 1", x, n1);
+  norm_forward(layer, model, plan, norm1, "norm 1", x, n1);
   linear_forward(layer, qkv_linear, "qkv", n1, qkv);
   // Eager trainers bring queries, keys and values into the layout of attention: split and made contiguous, keys and values
   // joined and permuted (nanotron, models/llama.py: CausalSelfAttention.forward), and the output back.
-  TensorId const laid_out = joins ? layer.copy(layer.copy(qkv, Part::forward, "qkv contiguous"), Part::forward,
-                                               "keys and values joined")
-                                  : qkv;
-  if (model.positions == Positions::rotary)
+  TensorId laid_out = joins ? layer.copy(layer.copy(qkv, Part::forward, "qkv contiguous"), Part::forward,
+                                         "keys and values joined")
+                            : qkv;
+  bool const rotates = model.positions == Positions::rotary;
+  if (rotates && plan.execution.eager_rotary)
+    laid_out = in_fp32_and_back(layer, plan, "rope", laid_out, Part::forward);
+  if (rotates)
     layer.forward(OpKind::rope_forward, "rope", {laid_out}, {laid_out});
   AttentionCore const core = attention_forward(layer, model, plan, laid_out, o);
   TensorId const o_read = copies ? layer.copy(o, Part::forward, "attention output contiguous") : o;
   linear_forward(layer, out_linear, "out", o_read, projected);
   join_forward(layer, model, plan, attention_join, "out", projected, x, x2);
-  norm_forward(layer, norm2, "norm 2", x2, n2);
+  norm_forward(layer, model, plan, norm2, "norm 2", x2, n2);
   linear_forward(layer, first, gated ? "gate-up" : "fc1", n2, wide);
   layer.forward(gated ? OpKind::swiglu_forward : OpKind::gelu_forward, gated ? "swiglu" : "gelu", {wide}, {activated});
   // silu by a kernel of its own, whose output the product with `up` keeps.
@@ -314,21 +344,23 @@ LayerProgram block_layer(Model const& model, Plan const& plan) {
   linear_backward(layer, first, gated ? "gate-up" : "fc1", n2, dwide_read, dn2);
   // autograd adds the gradient of the residual by a kernel of its own
   TensorId const dn2_read = eager ? layer.copy(dn2, Part::input_gradient, "add d residual 2") : dn2;
-  norm_backward(layer, norm2, "norm 2", dn2_read, x2, dy, dx2);
+  norm_backward(layer, model, plan, norm2, "norm 2", dn2_read, x2, dy, dx2);
   TensorId const dprojected = join_backward(layer, model, plan, attention_join, "out", dx2);
   linear_backward(layer, out_linear, "out", o_read, dprojected, d_o);
   TensorId const d_o_read = copies ? layer.copy(d_o, Part::input_gradient, "d attention output contiguous") : d_o;
   attention_backward(layer, model, plan, core, d_o_read, dqkv);
-  if (model.positions == Positions::rotary)
+  if (rotates)
     layer.input_gradient(OpKind::rope_backward, "rope backward", {dqkv}, {dqkv});
-  TensorId dqkv_read = dqkv;
+  TensorId dqkv_read = rotates && plan.execution.eager_rotary
+                           ? in_fp32_and_back(layer, plan, "rope backward", dqkv, Part::input_gradient)
+                           : dqkv;
   if (joins)
     dqkv_read = layer.copy(dqkv_read, Part::input_gradient, "d keys and d values split");
   if (copies || plan.execution.triton_attention) // autograd's gradient of a split
     dqkv_read = layer.copy(dqkv_read, Part::input_gradient, "d qkv joined");
   linear_backward(layer, qkv_linear, "qkv", n1, dqkv_read, dn1);
   TensorId const dn1_read = eager ? layer.copy(dn1, Part::input_gradient, "add d residual 1") : dn1;
-  norm_backward(layer, norm1, "norm 1", dn1_read, x, dx2, dx);
+  norm_backward(layer, model, plan, norm1, "norm 1", dn1_read, x, dx2, dx);
   return layer.take();
 }
 
@@ -350,7 +382,7 @@ LayerProgram head_layer(Model const& model, Plan const& plan) {
   TensorId const sums = layer.local("sums", {T, 2}, DType::fp32, LayerBuilder::whole);
   TensorId const loss = layer.loss();
 
-  norm_forward(layer, norm, "final norm", x, n);
+  norm_forward(layer, model, plan, norm, "final norm", x, n);
   layer.forward(OpKind::linear_forward, "head", {n, weight.value}, {logits}).transposed = true;
   layer.forward(OpKind::cast, "logits to fp32", {logits}, {logits32});
   layer.forward(OpKind::loss_maximum, "loss maximum", {logits32}, {maximum});
@@ -374,7 +406,7 @@ LayerProgram head_layer(Model const& model, Plan const& plan) {
   layer.input_gradient(OpKind::cast, "d logits to bf16", {summed}, {dlogits});
   layer.input_gradient(OpKind::linear_input_gradient, "head dX", {dlogits, weight.value}, {dn}).transposed = true;
   layer.weight_gradient(OpKind::linear_weight_gradient, "head dW", {n, dlogits}, {weight.gradient}).transposed = true;
-  norm_backward(layer, norm, "final norm", dn, x, std::nullopt, dx);
+  norm_backward(layer, model, plan, norm, "final norm", dn, x, std::nullopt, dx);
   return layer.take();
 }
 

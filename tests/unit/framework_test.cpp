@@ -2,6 +2,7 @@
 #include "plan/framework.hpp"
 #include "plan/process_groups.hpp"
 #include "plan/read_plan.hpp"
+#include "program/amounts.hpp"
 #include "program/compile.hpp"
 #include "program/verifier.hpp"
 #include "tests/catch.hpp"
@@ -143,10 +144,33 @@ TEST_CASE("programs of eager and blocking trainers are well formed", "[framework
       plan.attention = attention;
       plan.execution.fused_accumulation = plan.execution.async_tensor_parallel = false;
       plan.execution.eager_activations = plan.execution.eager_layout = plan.execution.eager_loss = true;
+      plan.execution.eager_norms = plan.execution.eager_rotary = true;
       plan.execution.broadcast_parameters = true;
       for (Finding const& finding : verify(compile(llama(4), plan)))
         FAIL_CHECK(finding.text);
     }
+}
+
+// A root mean square norm by PyTorch's functions. Forward: cast up (2 + 4 bytes an element), square and product in fp32 (8
+// each), cast down (4 + 2), product with the weight by a pass of its own (4): 32 bytes more than in one kernel. Backward 6 +
+// 7 * 8 + 6 + 4 = 72.
+TEST_CASE("what norms by functions read and write", "[framework]") {
+  Plan plan;
+  plan.sequence_length = 128;
+  plan.global_batch = 1;
+  auto bytes_of = [&](std::vector<Op> const& ops, LayerProgram const& block) {
+    double sum = 0;
+    for (Op const& op : ops)
+      if (kernel_class(op.kind) != KernelClass::none)
+        sum += amount_of(op, operands_of(block, op)).bytes.value();
+    return sum;
+  };
+  LayerProgram const fused = compile(llama(2), plan).layer_programs[1];
+  plan.execution.eager_norms = true;
+  LayerProgram const eager = compile(llama(2), plan).layer_programs[1];
+  double const elements = 128.0 * static_cast<double>(llama(2).hidden);
+  CHECK(bytes_of(eager.forward, eager) - bytes_of(fused.forward, fused) == Approx(2 * 32 * elements));
+  CHECK(bytes_of(eager.backward, eager) - bytes_of(fused.backward, fused) == Approx(2 * 72 * elements));
 }
 
 } // namespace foreplan

@@ -189,7 +189,8 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   if (std::string const reduce = row.text_or_empty("reduce_dtype"); !reduce.empty())
     plan.reduction_dtype = reduce == "fp32" ? DType::fp32 : plan.parameter_dtype;
   if (has(row, "extras", "compile")) // functions of a pass each become one kernel
-    plan.execution.eager_activations = plan.execution.eager_layout = plan.execution.eager_loss = false;
+    plan.execution.eager_activations = plan.execution.eager_norms = plan.execution.eager_rotary =
+        plan.execution.eager_layout = plan.execution.eager_loss = false;
   return plan;
 }
 

@@ -4,6 +4,7 @@
 #include "planner/allocator.hpp"
 #include "planner/risk.hpp"
 #include "report/table.hpp"
+#include "validate/calibrate/error_table.hpp"
 #include "validate/calibrate/parallel.hpp"
 #include "validate/calibrate/profile_text.hpp"
 
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 
 namespace foreplan {
 
@@ -46,15 +48,11 @@ using Rows = std::vector<JudgedRun const*>;
 RunBand band_of(std::string by, std::string value, Rows rows) {
   constexpr std::ptrdiff_t shown = 5;
   std::vector<double> ratios;
-  double sum = 0;
-  for (JudgedRun const* row : rows) {
+  for (JudgedRun const* row : rows)
     ratios.push_back(log_ratio(*row));
-    sum += std::abs(std::expm1(ratios.back()));
-  }
   std::ranges::stable_sort(rows, std::greater{}, [](auto const* row) { return std::abs(log_ratio(*row)); });
-  double const mean = rows.empty() ? 0 : sum / static_cast<double>(rows.size());
   rows.resize(static_cast<std::size_t>(std::min(shown, std::ssize(rows))));
-  return {std::move(by), std::move(value), summarise(ratios), mean, std::move(rows)};
+  return {std::move(by), std::move(value), summarise(ratios), std::move(rows)};
 }
 
 void add_bands(std::vector<RunBand>& bands, Rows const& rows, std::string const& by,
@@ -64,12 +62,6 @@ void add_bands(std::vector<RunBand>& bands, Rows const& rows, std::string const&
     groups[value(*row)].push_back(row);
   for (auto const& [name, group] : groups)
     bands.push_back(band_of(by, name, group));
-}
-
-std::string source_of(JudgedRun const& row) {
-  if (row.run.source != "vtrain")
-    return row.run.source;
-  return row.run.cluster.nodes > 1 ? "vtrain, several nodes" : "vtrain, one node";
 }
 
 // Seconds a micro-batch and tp that plans of other models lost in the slow mode, on 2 to 16 nodes: the median.
@@ -112,6 +104,14 @@ std::vector<RankedRun> ranked(Rows const& group, double loss) {
 
 } // namespace
 
+bool is_scored(JudgedRun const& run) { return run.run_class == RunClass::ordinary && is_trusted(run); }
+
+std::string source_of(PublishedRun const& run) {
+  if (run.source != "vtrain")
+    return run.source;
+  return run.cluster.nodes > 1 ? "vtrain, several nodes" : "vtrain, one node";
+}
+
 std::vector<JudgedRun> judge_runs(std::vector<PublishedRun> const& runs) {
   std::vector<JudgedRun> judged(runs.size());
   in_parallel(runs.size(), [&](std::size_t i) { judged[i] = judge(runs[i]); });
@@ -144,11 +144,11 @@ std::vector<RunBand> run_bands(std::vector<JudgedRun> const& rows) {
   bands.push_back(band_of("all", "trust C", untrusted));
   bands.push_back(band_of("all", "memory cliff", cliff));
   bands.push_back(band_of("all", "slow mode", slow));
-  add_bands(bands, trusted, "source", source_of);
+  add_bands(bands, trusted, "source", [](JudgedRun const& row) { return source_of(row.run); });
   add_bands(bands, trusted, "framework", [](JudgedRun const& row) { return row.run.framework; });
   add_bands(bands, trusted, "chip", [](JudgedRun const& row) { return row.run.chip; });
   add_bands(bands, trusted, "strategy", [](JudgedRun const& row) { return row.run.strategy; });
-  add_bands(bands, untrusted, "trust C", source_of);
+  add_bands(bands, untrusted, "trust C", [](JudgedRun const& row) { return source_of(row.run); });
   return bands;
 }
 
@@ -174,8 +174,6 @@ std::vector<RankedGroup> ranked_groups(std::vector<JudgedRun> const& rows) {
 }
 
 namespace {
-
-std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value); }
 
 std::string row_text(JudgedRun const& row) {
   return fmt::format("{}: {} on {} {}: {}, s {}, batch {}: {:.4g} s predicted, {:.4g} s measured ({:+.1f} %)",
@@ -215,6 +213,61 @@ std::string kernel_table(PublishedRun const& run) {
   return '\n' + table(lines);
 }
 
+// Repeats of one configuration (notes: accuracy.md; issue 7): by the same software, and by another release.
+constexpr Spread repeats{0.014, 0.056};
+constexpr Spread releases{0.03, 0.20};
+
+// What is known to be missing in rows of a kind. The first that applies is named.
+struct Missing {
+  std::string_view what;
+  bool (*applies)(JudgedRun const&);
+};
+constexpr Missing missing[] = {
+    {"heads of a size that is no multiple of 8: batched products of unaligned rows",
+     [](JudgedRun const& row) { return row.run.model.head_size % 8 != 0; }},
+    {"memory near the limit: retries of the allocator",
+     [](JudgedRun const& row) { return near_cliff(row.needed, usable_memory(row.run.cluster.profile)); }},
+    {"a mode of the network that comes and goes (nothing in the row tells)",
+     [](JudgedRun const& row) { return row.run.source == "nanotron" && row.predicted < 0.7 * row.run.step; }},
+    {"deterministic kernels, of which no table has times",
+     [](JudgedRun const& row) { return row.run.source == "mcore-ci"; }},
+    {"allocations of one cluster that differ by up to 40 %; perhaps CUDA_LAUNCH_BLOCKING",
+     [](JudgedRun const& row) { return row.run.source == "bigscience-a100"; }},
+    {"transfers between stages that look ten times slower than the network",
+     [](JudgedRun const& row) {
+       return row.run.source == "vtrain" && row.run.cluster.nodes > 1 && row.run.plan.pp > 1 && row.run.plan.tp < 8;
+     }},
+    {"collectives of tp over nodes",
+     [](JudgedRun const& row) { return row.run.plan.tp > row.run.cluster.profile.node.devices; }},
+    {"fixed host time of a step and of a transfer, in models that the host bounds",
+     [](JudgedRun const& row) { return row.run.source == "vtrain" && row.run.model.hidden <= 2048; }},
+};
+
+std::string missing_in(JudgedRun const& row) {
+  auto const* const found = std::ranges::find_if(missing, [&](Missing const& m) { return m.applies(row); });
+  return found == std::end(missing) ? "not known" : std::string(found->what);
+}
+
+// Of the scored rows, one a configuration: repeats err alike.
+std::string largest_text(std::vector<JudgedRun> const& rows) {
+  constexpr std::size_t shown = 10;
+  Rows scored;
+  for (JudgedRun const& row : rows)
+    if (is_scored(row))
+      scored.push_back(&row);
+  std::ranges::stable_sort(scored, std::greater{}, [](auto const* row) { return std::abs(log_ratio(*row)); });
+  std::string text = "\nThe ten largest errors, and what is missing:\n";
+  std::set<std::string> configurations;
+  for (JudgedRun const* row : scored) {
+    if (!configurations.insert(row->run.config.empty() ? row->run.id : row->run.config).second)
+      continue;
+    text += fmt::format("  {}\n    missing: {}\n", row_text(*row), missing_in(*row));
+    if (configurations.size() == shown)
+      break;
+  }
+  return text;
+}
+
 std::string ranking_text(std::vector<JudgedRun> const& rows) {
   std::vector<std::vector<std::string>> lines{{"group", "plans", "tau", "regret", "first choice"}};
   std::vector<double> taus, regrets;
@@ -248,13 +301,15 @@ std::string run_row_text(std::string const& data, std::string const& id) {
 std::string run_accuracy_text(RunAccuracyReport const& report) {
   std::string text = fmt::format("Steps of published training runs, {}\n\n", report.data);
   std::vector<RunBand> const bands = run_bands(report.rows);
-  std::vector<std::vector<std::string>> lines{{"rows", "", "count", "median", "p90", "bias", "mean"}};
+  std::vector<ErrorLine> lines;
   for (RunBand const& band : bands)
-    if (band.errors.count > 0)
-      lines.push_back({band.by, band.value, std::to_string(band.errors.count), percent(band.errors.median),
-                       percent(band.errors.p90), fmt::format("{:+.1f} %", 100 * band.errors.bias), percent(band.mean)});
-  text += table(lines);
+    lines.push_back({band.by, band.value, band.errors});
+  text += error_table("rows", lines, repeats);
+  text += fmt::format(
+      "in spreads: of repeats by the same software, {} and {}; across releases repeats differ by {} and {}\n",
+      percent(repeats.median), percent(repeats.p90), percent(releases.median), percent(releases.p90));
   text += ranking_text(report.rows);
+  text += largest_text(report.rows);
   for (RunBand const& band : bands) {
     if (band.by != "source" || band.worst.empty())
       continue;
@@ -269,11 +324,10 @@ std::string run_accuracy_text(RunAccuracyReport const& report) {
 }
 
 std::string run_figures_csv(RunAccuracyReport const& report) {
-  std::string text = "by,value,count,median,p90\n";
+  std::string text(figures_header);
   for (RunBand const& band : run_bands(report.rows))
     if (band.errors.count > 0 && (band.by == "all" || band.by == "source" || band.by == "framework"))
-      text += fmt::format("{},\"{}\",{},{:.1f},{:.1f}\n", band.by, band.value, band.errors.count,
-                          100 * band.errors.median, 100 * band.errors.p90);
+      text += figure_line(band.by, band.value, band.errors);
   return text;
 }
 

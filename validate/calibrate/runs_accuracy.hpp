@@ -24,13 +24,16 @@ struct JudgedRun {
   RunClass run_class = RunClass::ordinary;
 };
 
+// Of trust A or B, and neither in the slow mode nor at the memory cliff.
+bool is_scored(JudgedRun const& run);
+std::string source_of(PublishedRun const& run); // vtrain in two: one node, several nodes
+
 // Predicts every run, on as many threads as the machine has; in the order of `runs`.
 std::vector<JudgedRun> judge_runs(std::vector<PublishedRun> const& runs);
 
 struct RunBand {
   std::string by, value; // "chip", "h100"
   ErrorSummary errors;
-  double mean = 0;                     // of |error|
   std::vector<JudgedRun const*> worst; // first: the worst
 };
 

@@ -1,6 +1,7 @@
 #include "validate/calibrate/runs_memory.hpp"
 
 #include "report/table.hpp"
+#include "validate/calibrate/error_table.hpp"
 #include "validate/calibrate/parallel.hpp"
 #include "validate/calibrate/profile_text.hpp"
 
@@ -91,20 +92,15 @@ Verdicts verdicts_of(std::vector<JudgedMemory> const& rows, std::function<bool(J
   return verdicts;
 }
 
-std::string percent(double value) { return fmt::format("{:.1f} %", 100 * value); }
-
 double log_ratio(JudgedMemory const& row) { return std::log(row.predicted / row.run.peak_memory); }
 
 using Rows = std::vector<JudgedMemory const*>;
 
-void add_line(std::vector<std::vector<std::string>>& lines, std::string const& by, std::string const& name,
-              Rows const& rows) {
+ErrorLine line_of(std::string by, std::string value, Rows const& rows) {
   std::vector<double> ratios;
   for (JudgedMemory const* row : rows)
     ratios.push_back(log_ratio(*row));
-  ErrorSummary const errors = summarise(ratios);
-  lines.push_back({by, name, std::to_string(errors.count), percent(errors.median), percent(errors.p90),
-                   fmt::format("{:+.1f} %", 100 * errors.bias)});
+  return {std::move(by), std::move(value), summarise(ratios)};
 }
 
 std::string row_text(JudgedMemory const& row) {
@@ -122,6 +118,20 @@ std::string row_text(JudgedMemory const& row) {
 
 } // namespace
 
+namespace {
+
+bool is_measured(JudgedMemory const& row) { return row.run.peak_memory > 0 && did_fit(row); }
+
+std::map<std::string, Rows> by_source(MemoryAccuracyReport const& report) {
+  std::map<std::string, Rows> sources;
+  for (JudgedMemory const& row : report.rows)
+    if (is_measured(row))
+      sources[row.run.source].push_back(&row);
+  return sources;
+}
+
+} // namespace
+
 MemoryAccuracyReport memory_accuracy(std::string const& data) {
   MemoryAccuracyReport report;
   report.data = data.empty() ? published_oom_path() : data;
@@ -132,23 +142,38 @@ MemoryAccuracyReport memory_accuracy(std::string const& data) {
   return report;
 }
 
-std::string memory_accuracy_text(MemoryAccuracyReport const& report) {
-  std::map<std::string, Rows> sources, counts;
+std::vector<ErrorLine> memory_lines(MemoryAccuracyReport const& report) {
+  std::map<std::string, Rows> counts;
   Rows measured;
-  for (JudgedMemory const& row : report.rows) {
-    if (row.run.peak_memory <= 0 || !did_fit(row))
-      continue;
-    measured.push_back(&row);
-    sources[row.run.source].push_back(&row);
-    counts[to_string(row.count)].push_back(&row);
-  }
-  std::vector<std::vector<std::string>> lines{{"peak memory", "", "count", "median", "p90", "bias"}};
-  add_line(lines, "all", "", measured);
+  for (JudgedMemory const& row : report.rows)
+    if (is_measured(row)) {
+      measured.push_back(&row);
+      counts[to_string(row.count)].push_back(&row);
+    }
+  std::vector<ErrorLine> lines{line_of("memory", "all", measured)};
   for (auto const& [name, rows] : counts)
-    add_line(lines, "counted as", name, rows);
-  for (auto const& [name, rows] : sources)
-    add_line(lines, "source", name, rows);
-  std::string text = fmt::format("Peak memory of published training runs, {}\n\n{}", report.data, table(lines));
+    lines.push_back(line_of("memory counted as", name, rows));
+  for (auto const& [name, rows] : by_source(report))
+    lines.push_back(line_of("memory of source", name, rows));
+  return lines;
+}
+
+std::string memory_figures_csv(MemoryAccuracyReport const& report) {
+  std::string text;
+  for (ErrorLine const& line : memory_lines(report))
+    text += figure_line(line.by, line.value, line.errors);
+  Verdicts const all = verdicts_of(report.rows, [](JudgedMemory const&) { return true; });
+  Verdicts const hard = verdicts_of(report.rows, is_hard);
+  auto const wrong = [](Verdicts const& v) { return 100.0 * (v.all - v.right) / v.all; };
+  // shares of wrong verdicts stand where medians stand, false fits where p90s do
+  text += fmt::format("wrong verdicts,\"all\",{},{:.1f},{}\n", all.all, wrong(all), all.false_fits);
+  text += fmt::format("wrong verdicts,\"hard zone\",{},{:.1f},{}\n", hard.all, wrong(hard), hard.false_fits);
+  return text;
+}
+
+std::string memory_accuracy_text(MemoryAccuracyReport const& report) {
+  std::string text = fmt::format("Peak memory of published training runs, {}\n\n{}", report.data,
+                                 error_table("peak memory", memory_lines(report)));
   std::vector<std::vector<std::string>> verdicts{{"verdicts", "rows", "right", "false fits", "worst", "false oom"}};
   auto add = [&](std::string const& name, std::function<bool(JudgedMemory const&)> const& which) {
     Verdicts const v = verdicts_of(report.rows, which);
@@ -162,7 +187,7 @@ std::string memory_accuracy_text(MemoryAccuracyReport const& report) {
   text += '\n' + table(verdicts) +
           "  worst: of false fits, the need by the table's estimate over the usable memory\n"
           "  hard zone: fits above 75 % of the usable memory, oom that need less than 1.3 times as much\n";
-  for (auto& [name, rows] : sources) {
+  for (auto& [name, rows] : by_source(report)) {
     std::ranges::stable_sort(rows, std::greater{}, [](auto const* row) { return std::abs(log_ratio(*row)); });
     text += fmt::format("\nWorst of {}:\n", name);
     for (std::size_t i = 0; i < std::min<std::size_t>(3, rows.size()); ++i)

@@ -4,6 +4,7 @@
 
 #include "planner/allocator.hpp"
 #include "planner/simulate.hpp"
+#include "validate/calibrate/error_table.hpp"
 #include "validate/calibrate/runs_rows.hpp"
 #include "validate/calibrate/statistics.hpp"
 
@@ -37,6 +38,8 @@ struct MemoryAccuracyReport {
 
 // `data`: a table with the columns of published/oom.csv; empty: that one.
 MemoryAccuracyReport memory_accuracy(std::string const& data = {});
+std::vector<ErrorLine> memory_lines(MemoryAccuracyReport const& report);
+std::string memory_figures_csv(MemoryAccuracyReport const& report); // as run_figures_csv(), and wrong verdicts
 std::string memory_accuracy_text(MemoryAccuracyReport const& report);
 std::string memory_accuracy_json(MemoryAccuracyReport const& report);
 

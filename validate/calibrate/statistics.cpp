@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace foreplan {
 
@@ -19,8 +20,9 @@ ErrorSummary summarise(std::vector<double> const& log_ratios) {
   std::vector<double> errors;
   for (double ratio : log_ratios)
     errors.push_back(std::abs(std::expm1(ratio)));
+  double const mean = std::accumulate(errors.begin(), errors.end(), 0.0) / static_cast<double>(errors.size());
   return {static_cast<int>(log_ratios.size()), quantile(errors, 0.5), quantile(errors, 0.9),
-          std::expm1(quantile(log_ratios, 0.5))};
+          std::expm1(quantile(log_ratios, 0.5)), mean};
 }
 
 double log_spread(std::vector<double> const& log_ratios) {

@@ -14,6 +14,7 @@ struct ErrorSummary {
   double median = 0;
   double p90 = 0;
   double bias = 0; // median of predicted / measured - 1
+  double mean = 0;
 };
 ErrorSummary summarise(std::vector<double> const& log_ratios);
 

@@ -28,6 +28,9 @@ std::vector<EquivalenceCase> equivalence_cases(int draws);
 // Drawn at random: how ZeRO stages 1 to 3 share out, gather and reduce.
 std::vector<EquivalenceCase> sharding_cases(int count);
 
+// The same with optimizer, parameters and checkpoints on host or disk.
+std::vector<EquivalenceCase> offload_cases(int count);
+
 // The same for context parallelism of each type, with tp, sp, pp, dp, zero and recompute.
 std::vector<EquivalenceCase> context_parallel_cases(int draws);
 

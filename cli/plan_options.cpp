@@ -4,6 +4,7 @@
 #include "model/read_model.hpp"
 #include "plan/framework.hpp"
 #include "plan/plan_checker.hpp"
+#include "plan/plan_fields.hpp"
 #include "plan/read_plan.hpp"
 #include "plan/words.hpp"
 
@@ -13,10 +14,32 @@ namespace foreplan {
 
 namespace {
 
-constexpr char const* plan_options[] = {
-    "tp",        "pp",      "dp",          "chunks",        "sequence-parallel", "zero",      "schedule",
-    "recompute", "seq-len", "micro-batch", "global-batch",  "attention",         "framework", "micro-batch-group",
-    "layout",    "cp",      "cp-type",     "domino-slices", "zero-group"};
+constexpr char const* plan_options[] = {"tp",
+                                        "pp",
+                                        "dp",
+                                        "chunks",
+                                        "sequence-parallel",
+                                        "zero",
+                                        "schedule",
+                                        "recompute",
+                                        "seq-len",
+                                        "micro-batch",
+                                        "global-batch",
+                                        "attention",
+                                        "framework",
+                                        "micro-batch-group",
+                                        "layout",
+                                        "cp",
+                                        "cp-type",
+                                        "domino-slices",
+                                        "zero-group",
+                                        "offload-optimizer",
+                                        "offload-ratio",
+                                        "offload-tile",
+                                        "offload-parameters",
+                                        "offload-prefetch",
+                                        "offload-sub-group",
+                                        "offload-checkpoints"};
 
 std::vector<int> layout_of(cxxopts::ParseResult const& parsed) {
   std::vector<int> layout;
@@ -35,6 +58,18 @@ std::vector<int> layout_of(cxxopts::ParseResult const& parsed) {
   return layout;
 }
 
+Offload offload_of(cxxopts::ParseResult const& parsed) {
+  Offload offload;
+  offload.optimizer = choice(parsed, "offload-optimizer", words<MemoryTier>);
+  offload.ratio = parsed["offload-ratio"].as<std::string>() == "1" ? 1 : share(parsed, "offload-ratio");
+  offload.tile = whole_number(parsed, "offload-tile", 0, most_elements);
+  offload.parameters = choice(parsed, "offload-parameters", words<MemoryTier>);
+  offload.prefetch = static_cast<int>(whole_number(parsed, "offload-prefetch", 0, 1 << 20));
+  offload.sub_group = whole_number(parsed, "offload-sub-group", 0, most_elements);
+  offload.checkpoints = parsed.count("offload-checkpoints") > 0;
+  return offload;
+}
+
 Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   Plan plan;
   plan.tp = static_cast<int>(whole_number(parsed, "tp", 1, 1 << 20));
@@ -47,6 +82,7 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
   plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
   plan.zero_group = static_cast<int>(whole_number(parsed, "zero-group", 0, 1 << 20));
+  plan.offload = offload_of(parsed);
   plan.schedule = schedule_of(parsed);
   plan.layout = layout_of(parsed);
   if (plan.chunks > 1 && parsed.count("schedule") == 0)
@@ -94,6 +130,13 @@ void add_plan_options(cxxopts::Options& options) {
       ("zero-group", "data-parallel ranks that share out the states, the others hold copies (HSDP); 0: all",
        text()->default_value("0"))
       ("zero", "ZeRO stage: 0, 1 (optimizer states), 2 (and gradients), 3 (and parameters: FSDP)", text()->default_value("0"))
+      ("offload-optimizer", "where the optimizer's states live: device, host or disk", text()->default_value("device"))
+      ("offload-ratio", "the part of them that does (Twin-Flow); the device keeps the rest", text()->default_value("1"))
+      ("offload-tile", "elements the host updates before they are copied up; 0: a bucket", text()->default_value("0"))
+      ("offload-parameters", "where ZeRO-3's shards live: device, host or disk", text()->default_value("device"))
+      ("offload-prefetch", "layers ahead whose shards or checkpoints are brought up", text()->default_value("1"))
+      ("offload-sub-group", "elements of states read from disk at once; 0: a bucket", text()->default_value("0"))
+      ("offload-checkpoints", "inputs of recomputed layers wait on the host")
       ("schedule", schedule_names, text()->default_value("1f1b"))
       ("layout", "blocks of each of the pp * chunks parts in the model's order, as 3,4,4,3 (default: even)", text())
       ("recompute", "none, selective or full", text()->default_value("none"))

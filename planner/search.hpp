@@ -23,6 +23,7 @@ struct SearchRequest {
   std::size_t keep = 10;                   // plans whose order must be proven
   unsigned threads = 0;                    // 0: as many as the machine has
   std::vector<Constraint> constraints;     // on the plans to look at
+  bool offload = false;                    // also plans with something outside the device
   std::size_t explain = 0;                 // of the ranked plans: how many to report, to say why they lose
   std::atomic<bool> const* stop = nullptr; // true: end soon with the best so far
 };

@@ -24,10 +24,17 @@ struct SearchSpace {
   std::vector<Rejection> rejected; // most frequent first
 };
 
+// What is looked at only when asked for.
+struct Allowed {
+  bool offload = false; // optimizer, parameters, checkpoints on the host
+  bool drives = false;  // and on its drives
+};
+
 // Every combination of tp (up to the devices of a node), pp, chunks, dp, micro-batch, recompute none or full, sequence
 // parallelism and ZeRO 0 or 1 that uses all `devices` ranks; of interleaved plans those whose chunks have equally many
 // blocks, or layers with embedding and head counted.
 SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
-                         std::int64_t global_batch, std::vector<Constraint> const& constraints = {});
+                         std::int64_t global_batch, std::vector<Constraint> const& constraints = {},
+                         Allowed allowed = {});
 
 } // namespace foreplan

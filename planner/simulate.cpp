@@ -65,6 +65,10 @@ void add(Breakdown& sum, Breakdown const& part, double weight) {
   sum.overlapped += part.overlapped * weight;
 }
 
+Bytes elsewhere(StageMemory const& memory, MemoryTier tier) {
+  return Bytes(static_cast<double>(memory.elsewhere[static_cast<std::size_t>(tier)]));
+}
+
 void report_memory(Report& report, Program const& program) {
   for (StageProgram const& stage : program.stages) {
     StageMemory const memory = memory_of(program, stage);
@@ -75,8 +79,8 @@ void report_memory(Report& report, Program const& program) {
                              memory.peak.use,
                              moment_text(stage, memory.peak)});
     report.peak_memory = std::max(report.peak_memory, Bytes(static_cast<double>(memory.peak.use.total())));
-    report.host_memory = std::max(
-        report.host_memory, Bytes(static_cast<double>(memory.elsewhere[static_cast<std::size_t>(MemoryTier::host)])));
+    report.host_memory = std::max(report.host_memory, elsewhere(memory, MemoryTier::host));
+    report.disk_memory = std::max(report.disk_memory, elsewhere(memory, MemoryTier::disk));
   }
 }
 
@@ -141,6 +145,22 @@ Fit fit_of(Bytes peak, Bytes usable, double headroom) {
   return peak > usable * (1 - headroom) ? Fit::borderline : Fit::fits;
 }
 
+MemoryNeeds memory_shares(HardwareProfile const& profile) {
+  if (!profile.node.host)
+    return {};
+  Host const& host = *profile.node.host;
+  double const devices = profile.node.devices;
+  return {usable_memory(profile), host.memory / devices, host.drive_capacity * host.drives / devices};
+}
+
+Fit fit_of(MemoryNeeds const& needs, HardwareProfile const& profile, double headroom) {
+  MemoryNeeds const shares = memory_shares(profile);
+  auto exceeds = [](Bytes need, Bytes share) { return share > Bytes(0) && need > share; };
+  if (exceeds(needs.host, shares.host) || exceeds(needs.disk, shares.disk))
+    return Fit::too_large;
+  return fit_of(needs.device, usable_memory(profile), headroom);
+}
+
 Simulation run_plan(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options) {
   Simulation simulation;
   simulation.program = std::make_unique<Program const>(compile(model, plan));
@@ -181,10 +201,10 @@ Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateO
   StepBand const band = step_band(simulation.folding, report.critical_path);
   report.band = band.relative;
   report.band_known = band.known;
-  report.fit = fit_of(report.peak_memory, report.usable_memory, report.headroom);
-  if (cluster.profile.node.host &&
-      report.host_memory * cluster.profile.node.devices > cluster.profile.node.host->memory)
-    report.fit = Fit::too_large; // of the host
+  report.host_share = memory_shares(cluster.profile).host;
+  report.disk_share = memory_shares(cluster.profile).disk;
+  report.fit = fit_of(MemoryNeeds{report.peak_memory, report.host_memory, report.disk_memory}, cluster.profile,
+                      report.headroom);
   return report;
 }
 
@@ -218,21 +238,37 @@ void write_trace(std::ostream& out, Simulation const& simulation, Cluster const&
       out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()}, ranks);
 }
 
-std::vector<MemoryPeak> stage_peaks(Model const& model, Plan const& plan) {
+namespace {
+
+std::vector<StageMemory> stage_memories(Model const& model, Plan const& plan) {
   Plan const filled = with_micro_batches(plan, enough_micro_batches(plan));
   Program const program = compile_stages(model, filled, stages_that_may_be_fullest(plan));
-  std::vector<MemoryPeak> peaks;
+  std::vector<StageMemory> memories;
   for (StageProgram const& stage : program.stages)
-    peaks.push_back(memory_of(program, stage).peak);
+    memories.push_back(memory_of(program, stage));
+  return memories;
+}
+
+} // namespace
+
+std::vector<MemoryPeak> stage_peaks(Model const& model, Plan const& plan) {
+  std::vector<MemoryPeak> peaks;
+  for (StageMemory const& memory : stage_memories(model, plan))
+    peaks.push_back(memory.peak);
   return peaks;
 }
 
-Bytes peak_memory(Model const& model, Plan const& plan) {
-  std::int64_t peak = 0;
-  for (MemoryPeak const& stage : stage_peaks(model, plan))
-    peak = std::max(peak, stage.use.total());
-  return Bytes(static_cast<double>(peak));
+MemoryNeeds memory_needs(Model const& model, Plan const& plan) {
+  MemoryNeeds needs;
+  for (StageMemory const& memory : stage_memories(model, plan)) {
+    needs.device = std::max(needs.device, Bytes(static_cast<double>(memory.peak.use.total())));
+    needs.host = std::max(needs.host, elsewhere(memory, MemoryTier::host));
+    needs.disk = std::max(needs.disk, elsewhere(memory, MemoryTier::disk));
+  }
+  return needs;
 }
+
+Bytes peak_memory(Model const& model, Plan const& plan) { return memory_needs(model, plan).device; }
 
 Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions const& options) {
   auto time_with = [&](std::int64_t m) {

@@ -2,6 +2,7 @@
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
 #include "io/suggestion.hpp"
+#include "planner/explain_offload.hpp"
 #include "report/table.hpp"
 #include "units/text.hpp"
 
@@ -170,6 +171,58 @@ void keep_longest(std::vector<OpExplanation>& ops, std::size_t most) {
   ops.resize(std::min(ops.size(), most));
 }
 
+// "12.3 GB/s", or that nobody knows.
+std::string rate_cell(BytesPerSecond rate) { return rate > BytesPerSecond(0) ? to_string(rate) : "-"; }
+
+std::string offload_sentence(std::vector<OffloadNeed> const& needs) {
+  std::string hidden, exposed;
+  for (OffloadNeed const& need : needs) {
+    bool const is_hidden = need.exposed == Seconds(0);
+    std::string& list = is_hidden ? hidden : exposed;
+    list += fmt::format("{}{} ({} per device{})", list.empty() ? "" : ", ", need.what, to_string(need.hides),
+                        is_hidden ? "" : ", else " + to_string(need.exposed) + " a step show");
+  }
+  return wrapped("", (hidden.empty() ? std::string("Nothing would hide.") : "Hidden: " + hidden + ".") +
+                         (exposed.empty() ? "" : " Not: " + exposed + "."));
+}
+
+std::string offload_text(std::vector<OffloadNeed> const& needs) {
+  std::vector<std::vector<std::string>> rows{{"outside the device", "a step", "direction", "flop/byte", "hides under",
+                                              "which take", "needs", "host gives", "drives give", "exposed"}};
+  for (OffloadNeed const& need : needs)
+    rows.push_back({need.what, to_string(need.bytes), need.direction, fmt::format("{:.0f}", need.intensity), need.under,
+                    to_string(need.time), to_string(need.hides), rate_cell(need.host), rate_cell(need.drives),
+                    to_string(need.exposed)});
+  return offload_sentence(needs) + "\n" + table(rows) +
+         wrapped("  ", "Of the rank that moves most; what a device gets when all of its node copy at once.");
+}
+
+nlohmann::ordered_json json_of(OffloadNeed const& need) {
+  return {{"what", need.what},
+          {"bytes_B", need.bytes.value()},
+          {"direction", need.direction},
+          {"flop_per_byte", need.intensity},
+          {"under", need.under},
+          {"time_s", need.time.value()},
+          {"hides_B_per_s", need.hides.value()},
+          {"host_B_per_s", need.host.value()},
+          {"drives_B_per_s", need.drives.value()},
+          {"exposed_s", need.exposed.value()}};
+}
+
+int print_offload(PlanCase const& test, bool as_json) {
+  std::vector<OffloadNeed> const needs = explain_offload(test.model, test.plan, test.cluster);
+  if (!as_json) {
+    std::cout << offload_text(needs);
+    return 0;
+  }
+  nlohmann::ordered_json json{{"format", "foreplan offload 1"}, {"needs", nlohmann::ordered_json::array()}};
+  for (OffloadNeed const& need : needs)
+    json["needs"].push_back(json_of(need));
+  std::cout << json.dump(2) << '\n';
+  return 0;
+}
+
 } // namespace
 
 int run_explain(std::vector<std::string> const& arguments) {
@@ -182,12 +235,16 @@ int run_explain(std::vector<std::string> const& arguments) {
       ("op", "name of the op, as \"gate-up\"", text())
       ("stage", "of the pipeline", text()->default_value("0"))
       ("top", "without --op: how many ops to list, longest first", text()->default_value("30"))
+      ("offload", "instead: which GB/s per device would hide parameters, gradients, states, checkpoints on the host")
       ("json", "print JSON");
   // clang-format on
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
-  auto const [model, plan, cluster] = plan_case_of(*parsed);
+  PlanCase const test = plan_case_of(*parsed);
+  if (parsed->count("offload") > 0)
+    return print_offload(test, parsed->count("json") > 0);
+  auto const& [model, plan, cluster] = test;
   Stage const stage(whole_number(*parsed, "stage", 0, plan.pp - 1));
   std::vector<OpExplanation> ops = explain_ops(model, plan, cluster, stage);
   bool const one = parsed->count("op") > 0;

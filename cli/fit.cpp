@@ -1,6 +1,8 @@
 #include "planner/fit.hpp"
 #include "cli/command.hpp"
 #include "cli/plan_options.hpp"
+#include "plan/plan_checker.hpp"
+#include "planner/estimators.hpp"
 #include "report/table.hpp"
 #include "units/text.hpp"
 
@@ -84,6 +86,57 @@ nlohmann::ordered_json json_of(FitVerdict const& verdict) {
   return json;
 }
 
+// One of DeepSpeed's estimates beside what the plan needs here.
+struct Compared {
+  Estimate estimate;
+  std::optional<MemoryNeeds> needs; // none: such a plan is not legal
+};
+
+std::vector<Compared> compared_estimates(PlanCase const& test) {
+  std::vector<Compared> result;
+  Plan const& plan = test.plan;
+  for (Estimate& estimate : deepspeed_estimates(estimated(test.model), plan.world_size(), test.cluster.nodes, plan)) {
+    bool const is_legal = check(test.model, estimate.plan).empty();
+    result.push_back({std::move(estimate), {}});
+    if (is_legal)
+      result.back().needs = memory_needs(test.model, result.back().estimate.plan);
+  }
+  return result;
+}
+
+std::string estimates_text(PlanCase const& test) {
+  std::vector<std::vector<std::string>> rows{{"options", "DeepSpeed: device", "as documented", "here: peak", "left out",
+                                              "DeepSpeed: node", "as documented", "here: node"}};
+  auto cell = [](Bytes bytes) { return bytes > Bytes(0) ? to_string(bytes) : std::string("-"); };
+  for (Compared const& row : compared_estimates(test)) {
+    Estimate const& e = row.estimate;
+    double const devices = static_cast<double>(e.plan.dp) / test.cluster.nodes;
+    rows.push_back({e.options, to_string(e.device), cell(e.documented), row.needs ? to_string(row.needs->device) : "-",
+                    row.needs && row.needs->device > e.device ? to_string(row.needs->device - e.device) : "-",
+                    cell(e.host), cell(e.documented_host), row.needs ? cell(row.needs->host * devices) : "-"});
+  }
+  return "DeepSpeed's estimators know model states alone; a run also holds activations, gathered layers and "
+         "buckets.\n\n" +
+         table(rows);
+}
+
+nlohmann::ordered_json estimates_json(PlanCase const& test) {
+  nlohmann::ordered_json json{{"format", "foreplan estimates 1"}, {"estimates", nlohmann::ordered_json::array()}};
+  for (Compared const& row : compared_estimates(test)) {
+    nlohmann::ordered_json estimate{{"options", row.estimate.options},
+                                    {"device_B", row.estimate.device.value()},
+                                    {"documented_device_B", row.estimate.documented.value()},
+                                    {"node_B", row.estimate.host.value()},
+                                    {"documented_node_B", row.estimate.documented_host.value()}};
+    if (row.needs) {
+      estimate["peak_memory_B"] = row.needs->device.value();
+      estimate["host_memory_B"] = row.needs->host.value();
+    }
+    json["estimates"].push_back(std::move(estimate));
+  }
+  return json;
+}
+
 } // namespace
 
 int run_fit(std::vector<std::string> const& arguments) {
@@ -94,12 +147,18 @@ int run_fit(std::vector<std::string> const& arguments) {
   options.add_options()
       ("headroom", "share of the memory that must stay free", text()->default_value("14 %"))
       ("top", "changes to list", text()->default_value("10"))
+      ("estimators", "instead: DeepSpeed's estimates for ZeRO 2 and 3 on these devices, beside what is needed here")
       ("json", "print JSON");
   // clang-format on
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
-  auto const [model, plan, cluster] = plan_case_of(*parsed);
+  PlanCase const test = plan_case_of(*parsed);
+  if (parsed->count("estimators") > 0) {
+    std::cout << (parsed->count("json") > 0 ? estimates_json(test).dump(2) + '\n' : estimates_text(test));
+    return 0;
+  }
+  auto const& [model, plan, cluster] = test;
   FitVerdict const verdict = fit_verdict(model, plan, cluster, share(*parsed, "headroom"));
   if (parsed->count("json") > 0)
     std::cout << json_of(verdict).dump(2) << '\n';

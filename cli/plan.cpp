@@ -47,7 +47,23 @@ std::string cp_cell(Plan const& plan) {
   return plan.cp > 1 ? fmt::format("{} {}", plan.cp, to_string(plan.cp_type)) : "-";
 }
 
+// "37 % host", "host; params disk; ckpt": optimizer, parameters, checkpoints.
+std::string offload_cell(Offload const& offload) {
+  std::string text;
+  auto add = [&](std::string const& part) { text += (text.empty() ? "" : "; ") + part; };
+  if (offload.optimizer != MemoryTier::device)
+    add(fmt::format("{}{}", offload.ratio < 1 ? fmt::format("{:.0f} % ", 100 * offload.ratio) : "",
+                    to_string(offload.optimizer)));
+  if (offload.parameters != MemoryTier::device)
+    add(fmt::format("params {}", to_string(offload.parameters)));
+  if (offload.checkpoints)
+    add("ckpt");
+  return text.empty() ? "-" : text;
+}
+
 std::string candidates_table(std::vector<Candidate> const& candidates, std::size_t top, SearchRequest const& request) {
+  bool const any_offload = std::any_of(candidates.begin(), candidates.end(),
+                                       [](Candidate const& c) { return c.plan.offload != Offload{}; });
   bool const any_cp = std::any_of(candidates.begin(), candidates.end(),
                                   [](Candidate const& c) { return c.plan.cp > 1; });
   std::vector<std::vector<std::string>> rows{{"#", "tp", "pp", "chunks", "dp", "micro-batch", "sp", "zero", "recompute",
@@ -58,6 +74,8 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
                                       [](Candidate const& c) { return !c.plan.layout.empty(); });
   if (any_layout)
     rows[0].push_back("blocks");
+  if (any_offload)
+    rows[0].push_back("offload");
   for (std::size_t i = 0; i < candidates.size() && i < top; ++i) {
     Candidate const& c = candidates[i];
     std::vector<std::string> row{fmt::format("{}", i + 1)};
@@ -72,6 +90,8 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
       row.push_back(cp_cell(c.plan));
     if (any_layout)
       row.push_back(c.plan.layout.empty() ? "even" : layout_text(c.plan.layout));
+    if (any_offload)
+      row.push_back(offload_cell(c.plan.offload));
     rows.push_back(std::move(row));
   }
   return table(rows);
@@ -284,6 +304,18 @@ std::vector<Constraint> constraints_of(cxxopts::ParseResult const& parsed) {
   return constraints;
 }
 
+// --allow: whether plans with offload are looked at.
+bool allows_offload(cxxopts::ParseResult const& parsed, HardwareProfile const& profile) {
+  if (parsed.count("allow") == 0)
+    return false;
+  for (std::string const& what : parsed["allow"].as<std::vector<std::string>>())
+    if (what != "offload")
+      throw InputError(fmt::format("--allow {}: must be offload", what));
+  if (!profile.node.host)
+    throw InputError(fmt::format("--allow offload: {} does not say what its hosts are like (node.host)", profile.name));
+  return true;
+}
+
 std::string bar(std::size_t done, std::size_t all) {
   std::size_t const filled = all > 0 ? 20 * done / all : 20;
   return '[' + std::string(filled, '#') + std::string(20 - filled, ' ') + ']';
@@ -324,6 +356,8 @@ int run_plan(std::vector<std::string> const& arguments) {
        cxxopts::value<std::vector<std::string>>())
       ("forbid", "no plans for which this holds, as recompute=full; may be given again",
        cxxopts::value<std::vector<std::string>>())
+      ("allow", "also plans that need more than devices: offload (optimizer, parameters, checkpoints on host or drives)",
+       cxxopts::value<std::vector<std::string>>())
       ("headroom", "share of the memory that must stay free", text()->default_value("14 %"))
       ("top", "plans to list", text()->default_value("10"))
       ("finalists", "plans to run again on SimGrid", text()->default_value("3"))
@@ -353,6 +387,7 @@ int run_plan(std::vector<std::string> const& arguments) {
   refuse_illegal(request.model, smallest);
 
   request.constraints = constraints_of(*parsed);
+  request.offload = allows_offload(*parsed, request.cluster.profile);
   request.explain = std::min<std::size_t>(top, 5);
   request.stop = &interrupted;
   std::signal(SIGINT, interrupt);

@@ -4,6 +4,7 @@
 #include "model/read_model.hpp"
 #include "plan/framework.hpp"
 #include "plan/plan_checker.hpp"
+#include "plan/plan_fields.hpp"
 #include "plan/read_plan.hpp"
 #include "plan/words.hpp"
 #include "planner/balance.hpp"
@@ -44,7 +45,14 @@ constexpr char const* plan_options[] = {"tp",
                                         "tp-bits",
                                         "domino-columns",
                                         "domino",
-                                        "tp-overlap"};
+                                        "tp-overlap",
+                                        "offload-optimizer",
+                                        "offload-ratio",
+                                        "offload-tile",
+                                        "offload-parameters",
+                                        "offload-prefetch",
+                                        "offload-sub-group",
+                                        "offload-checkpoints"};
 
 // "20"; "20*6": six parts of 20.
 void add_parts(std::string const& entry, std::string const& text, std::vector<int>& layout) {
@@ -74,6 +82,18 @@ std::vector<int> layout_of(cxxopts::ParseResult const& parsed) {
   return layout;
 }
 
+Offload offload_of(cxxopts::ParseResult const& parsed) {
+  Offload offload;
+  offload.optimizer = choice(parsed, "offload-optimizer", words<MemoryTier>);
+  offload.ratio = parsed["offload-ratio"].as<std::string>() == "1" ? 1 : share(parsed, "offload-ratio");
+  offload.tile = whole_number(parsed, "offload-tile", 0, most_elements);
+  offload.parameters = choice(parsed, "offload-parameters", words<MemoryTier>);
+  offload.prefetch = static_cast<int>(whole_number(parsed, "offload-prefetch", 0, 1 << 20));
+  offload.sub_group = whole_number(parsed, "offload-sub-group", 0, most_elements);
+  offload.checkpoints = parsed.count("offload-checkpoints") > 0;
+  return offload;
+}
+
 Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   Plan plan;
   plan.tp = static_cast<int>(whole_number(parsed, "tp", 1, 1 << 20));
@@ -94,6 +114,7 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.sharding.weight_bits = parsed.count("qwz") > 0 ? 8 : 0;
   plan.sharding.gradient_bits = parsed.count("qgz") > 0 ? 4 : 0;
   plan.tp_bits = static_cast<int>(whole_number(parsed, "tp-bits", 0, 8));
+  plan.offload = offload_of(parsed);
   plan.schedule = schedule_of(parsed);
   plan.layout = layout_of(parsed);
   if (plan.chunks > 1 && parsed.count("schedule") == 0)
@@ -164,6 +185,13 @@ void add_plan_options(cxxopts::Options& options) {
       ("qgz", "ZeRO++: gradients are reduced as codes of 4 bits, within the inner groups and then across")
       ("tp-bits", "reductions over tp move codes of so many bits, 8 or 4; 0: not quantized", text()->default_value("0"))
       ("zero", "ZeRO stage: 0, 1 (optimizer states), 2 (and gradients), 3 (and parameters: FSDP)", text()->default_value("0"))
+      ("offload-optimizer", "where the optimizer's states live: device, host or disk", text()->default_value("device"))
+      ("offload-ratio", "the part of them that does (Twin-Flow); the device keeps the rest", text()->default_value("1"))
+      ("offload-tile", "elements the host updates before they are copied up; 0: a bucket", text()->default_value("0"))
+      ("offload-parameters", "where ZeRO-3's shards live: device, host or disk", text()->default_value("device"))
+      ("offload-prefetch", "layers ahead whose shards or checkpoints are brought up", text()->default_value("1"))
+      ("offload-sub-group", "elements of states read from disk at once; 0: a bucket", text()->default_value("0"))
+      ("offload-checkpoints", "inputs of recomputed layers wait on the host")
       ("schedule", schedule_names, text()->default_value("1f1b"))
       ("layout", "blocks of each of the pp * chunks parts in the model's order, as 3,4,4,3 or 19,20*6,21 (default: even); auto: as "
        "makes the slowest stage fastest", text())

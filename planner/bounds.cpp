@@ -19,6 +19,7 @@ Plan smallest_with_same_layers(Plan plan) {
   plan.layout.clear();
   plan.schedule = Schedule::one_f_one_b;
   plan.zero_stage = 0;
+  plan.offload = {}; // what is copied only makes it slower
   plan.recompute_layers = -1;
   plan.global_batch = plan.micro_batch;
   return plan;

@@ -18,9 +18,8 @@ struct Question {
 };
 
 Change changed(Question const& question, std::string what, Plan const& plan) {
-  Change change{std::move(what), plan, peak_memory(question.model, plan), Fit::too_large, Seconds(0)};
-  change.fit = fit_of(change.peak, usable_memory(question.cluster.profile), question.headroom);
-  return change;
+  MemoryNeeds const needs = memory_needs(question.model, plan);
+  return {std::move(what), plan, needs.device, fit_of(needs, question.cluster.profile, question.headroom), Seconds(0)};
 }
 
 // Adds the plan if it is legal.

@@ -24,7 +24,11 @@ Bytes least_memory(Model const& model, Plan const& plan) {
   double const gradient = static_cast<double>(size_of(plan.gradient_dtype));
   double const parameter_shards = plan.zero_stage == 3 ? shards : 1;
   double const gradient_shards = reduces_every_micro_batch(plan) ? shards : 1;
-  return Bytes(parameters * (2 / parameter_shards + gradient / gradient_shards + 12 / shards));
+  bool const keeps_states = plan.offload.optimizer == MemoryTier::device;
+  bool const keeps_gradients = keeps_states || !reduces_every_micro_batch(plan);
+  bool const keeps_parameters = plan.offload.parameters == MemoryTier::device;
+  return Bytes(parameters * ((keeps_parameters ? 2 / parameter_shards : 0) +
+                             (keeps_gradients ? gradient / gradient_shards : 0) + (keeps_states ? 12 / shards : 0)));
 }
 
 bool is_stopped(SearchRequest const& request) { return request.stop != nullptr && *request.stop; }
@@ -67,13 +71,48 @@ private:
   Seconds best_;
 };
 
+Allowed allowed_by(SearchRequest const& request) {
+  std::optional<Host> const& host = request.cluster.profile.node.host;
+  return {request.offload, request.offload && host && host->drives > 0};
+}
+
+SearchSpace space_of(SearchRequest const& request, int nodes) {
+  HardwareProfile const& profile = request.cluster.profile;
+  return search_space(request.model, nodes * profile.node.devices, profile.node.devices, request.sequence_length,
+                      request.global_batch, request.constraints, allowed_by(request));
+}
+
+// Twin-Flow (DeepSpeed, "offload ratio"): of an optimizer on the host that fits, the largest part that the device has room
+// for stays there. In percent.
+void keep_what_fits(SearchRequest const& request, Candidate& candidate) {
+  Candidate best = candidate;
+  for (int least = 1, most = 99; least <= most;) {
+    int const middle = (least + most) / 2;
+    Plan plan = candidate.plan;
+    plan.offload.ratio = middle / 100.0;
+    MemoryNeeds const needs = memory_needs(request.model, plan);
+    if (fit_of(needs, request.cluster.profile, request.headroom) == Fit::fits) {
+      best = {plan, needs.device, Fit::fits, Seconds(0), Seconds(0)};
+      most = middle - 1;
+    } else {
+      least = middle + 1;
+    }
+  }
+  candidate = best;
+}
+
 Candidate with_memory(SearchRequest const& request, Plan const& plan) {
   Candidate candidate{plan, least_memory(request.model, plan), Fit::too_large, Seconds(0), Seconds(0)};
   Bytes const usable = usable_memory(request.cluster.profile);
   if (candidate.peak > usable)
     return candidate;
-  candidate.peak = peak_memory(request.model, plan);
-  candidate.fit = fit_of(candidate.peak, usable, request.headroom);
+  MemoryNeeds const needs = memory_needs(request.model, plan);
+  candidate.peak = needs.device;
+  candidate.fit = fit_of(needs, request.cluster.profile, request.headroom);
+  bool const may_keep_part = plan.offload.optimizer == MemoryTier::host &&
+                             plan.offload.parameters == MemoryTier::device;
+  if (candidate.fit == Fit::fits && may_keep_part)
+    keep_what_fits(request, candidate);
   return candidate;
 }
 
@@ -184,9 +223,7 @@ std::vector<Candidate> balanced(SearchRequest const& request, std::vector<Candid
 } // namespace
 
 SearchResult search(SearchRequest const& request, Progress const& progress) {
-  SearchSpace const space = search_space(request.model, request.cluster.devices(), request.cluster.profile.node.devices,
-                                         request.sequence_length, request.global_batch, request.constraints,
-                                         request.framework);
+  SearchSpace const space = space_of(request, request.cluster.nodes);
   SearchResult result;
   result.rejected = space.rejected;
   result.enumerated = space.enumerated;
@@ -245,12 +282,10 @@ SearchResult search(SearchRequest const& request, Progress const& progress) {
 int nodes_that_fit(SearchRequest const& request) {
   HardwareProfile const& profile = request.cluster.profile;
   for (int nodes = request.cluster.nodes * 2; nodes <= 1024; nodes *= 2) {
-    SearchSpace const space = search_space(request.model, nodes * profile.node.devices, profile.node.devices,
-                                           request.sequence_length, request.global_batch, request.constraints,
-                                           request.framework);
+    SearchSpace const space = space_of(request, nodes);
     for (Plan const& plan : space.plans)
       if (is_frugal(plan) && least_memory(request.model, plan) <= usable_memory(profile) &&
-          fit_of(peak_memory(request.model, plan), usable_memory(profile), request.headroom) == Fit::fits)
+          fit_of(memory_needs(request.model, plan), profile, request.headroom) == Fit::fits)
         return nodes;
   }
   return 0;

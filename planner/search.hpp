@@ -25,6 +25,7 @@ struct SearchRequest {
   unsigned threads = 0;                    // 0: as many as the machine has
   std::vector<Constraint> constraints;     // on the plans to look at
   std::optional<Framework> framework;      // that runs them
+  bool offload = false;                    // also plans with something outside the device
   std::size_t explain = 0;                 // of the ranked plans: how many to report, to say why they lose
   std::atomic<bool> const* stop = nullptr; // true: end soon with the best so far
 };

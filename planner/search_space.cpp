@@ -83,6 +83,24 @@ std::vector<Plan> with_overlap(Plan plan, std::vector<Constraint> const& constra
   return plans;
 }
 
+// What lives outside the device. Parameters go no further down than the optimizer's states, of which there are more.
+std::vector<Plan> with_offload(Plan plan, Allowed allowed) {
+  std::vector<Plan> plans{plan};
+  if (!allowed.offload)
+    return plans;
+  for (MemoryTier optimizer : {MemoryTier::device, MemoryTier::host, MemoryTier::disk})
+    for (MemoryTier parameters : {MemoryTier::device, MemoryTier::host, MemoryTier::disk})
+      for (bool checkpoints : {false, true}) {
+        plan.offload = {.optimizer = optimizer, .parameters = parameters, .checkpoints = checkpoints};
+        bool const is_allowed = optimizer != MemoryTier::disk || allowed.drives;
+        bool const has_shards = plan.zero_stage == 3 || parameters == MemoryTier::device;
+        bool const has_checkpoints = plan.recompute == Recompute::full || !checkpoints;
+        if (is_allowed && has_shards && has_checkpoints && parameters <= optimizer && plan.offload != Offload{})
+          plans.push_back(plan);
+      }
+  return plans;
+}
+
 void reject(SearchSpace& space, std::string const& rule, std::string const& example) {
   auto const known = std::find_if(space.rejected.begin(), space.rejected.end(),
                                   [&](Rejection const& rejection) { return rejection.rule == rule; });
@@ -108,7 +126,7 @@ void add(SearchSpace& space, Model const& model, Plan const& plan, std::vector<C
 
 SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
                          std::int64_t global_batch, std::vector<Constraint> const& constraints,
-                         std::optional<Framework> const& framework) {
+                         std::optional<Framework> const& framework, Allowed allowed) {
   SearchSpace space;
   Plan plan;
   plan.sequence_length = sequence_length;
@@ -122,10 +140,11 @@ SearchSpace search_space(Model const& model, int devices, int devices_per_node, 
         for (; shared.micro_batch * shared.dp <= global_batch; shared.micro_batch *= 2) {
           for (Plan const& scheduled : with_schedules(model, shared)) {
             for (Plan const& switched : with_switches(scheduled))
-              for (Plan const& candidate : with_overlap(switched, constraints)) {
-                ++space.enumerated;
-                add(space, model, framework ? as_run_by(*framework, candidate) : candidate, constraints);
-              }
+              for (Plan const& overlapped : with_overlap(switched, constraints))
+                for (Plan const& candidate : with_offload(overlapped, allowed)) {
+                  ++space.enumerated;
+                  add(space, model, framework ? as_run_by(*framework, candidate) : candidate, constraints);
+                }
           }
         }
       }

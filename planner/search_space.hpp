@@ -26,12 +26,18 @@ struct SearchSpace {
   std::vector<Rejection> rejected; // most frequent first
 };
 
+// What is looked at only when asked for.
+struct Allowed {
+  bool offload = false; // optimizer, parameters, checkpoints on the host
+  bool drives = false;  // and on its drives
+};
+
 // Every combination of tp (up to the devices of a node), pp, chunks, dp, micro-batch, recompute none or full, sequence
 // parallelism and ZeRO 0 or 1 that uses all `devices` ranks; of interleaved plans those whose chunks have equally many
 // blocks, or layers with embedding and head counted. Where a constraint names them, also Domino and tp_overlap. Each as
 // the framework runs it, if there is one.
 SearchSpace search_space(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
                          std::int64_t global_batch, std::vector<Constraint> const& constraints = {},
-                         std::optional<Framework> const& framework = {});
+                         std::optional<Framework> const& framework = {}, Allowed allowed = {});
 
 } // namespace foreplan

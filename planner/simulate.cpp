@@ -67,6 +67,10 @@ void add(Breakdown& sum, Breakdown const& part, double weight) {
   sum.overlapped += part.overlapped * weight;
 }
 
+Bytes elsewhere(StageMemory const& memory, MemoryTier tier) {
+  return Bytes(static_cast<double>(memory.elsewhere[static_cast<std::size_t>(tier)]));
+}
+
 void report_memory(Report& report, Program const& program) {
   for (StageProgram const& stage : program.stages) {
     StageMemory const memory = memory_of(program, stage);
@@ -76,11 +80,10 @@ void report_memory(Report& report, Program const& program) {
                              memory.persistent,
                              memory.peak.use,
                              moment_text(stage, memory.peak)});
-    Bytes const tensors(static_cast<double>(memory.peak.use.total()));
-    report.peak_memory = std::max(report.peak_memory, tensors);
+    report.peak_memory = std::max(report.peak_memory, Bytes(static_cast<double>(memory.peak.use.total())));
     report.needed_memory = std::max(report.needed_memory, needed_memory(program, memory));
-    report.host_memory = std::max(
-        report.host_memory, Bytes(static_cast<double>(memory.elsewhere[static_cast<std::size_t>(MemoryTier::host)])));
+    report.host_memory = std::max(report.host_memory, elsewhere(memory, MemoryTier::host));
+    report.disk_memory = std::max(report.disk_memory, elsewhere(memory, MemoryTier::disk));
   }
 }
 
@@ -140,6 +143,31 @@ Fit fit_of(Bytes peak, Bytes usable, double headroom) {
   return peak > usable * (1 - headroom) ? Fit::borderline : Fit::fits;
 }
 
+MemoryNeeds memory_shares(HardwareProfile const& profile) {
+  if (!profile.node.host)
+    return {};
+  Host const& host = *profile.node.host;
+  double const devices = profile.node.devices;
+  return {usable_memory(profile), host.memory / devices, host.drive_capacity * host.drives / devices};
+}
+
+namespace {
+
+// The host's memory, or its drives.
+bool is_short_elsewhere(MemoryNeeds const& needs, HardwareProfile const& profile) {
+  MemoryNeeds const shares = memory_shares(profile);
+  auto exceeds = [](Bytes need, Bytes share) { return share > Bytes(0) && need > share; };
+  return exceeds(needs.host, shares.host) || exceeds(needs.disk, shares.disk);
+}
+
+} // namespace
+
+Fit fit_of(MemoryNeeds const& needs, HardwareProfile const& profile, double headroom) {
+  if (is_short_elsewhere(needs, profile))
+    return Fit::too_large;
+  return fit_of(needs.device, usable_memory(profile), headroom);
+}
+
 Simulation run_plan(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions options) {
   Simulation simulation;
   simulation.program = std::make_unique<Program const>(compile(model, plan));
@@ -180,12 +208,14 @@ Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateO
   StepBand const band = step_band(simulation.folding, report.critical_path);
   report.band = band.relative;
   report.band_known = band.known;
-  report.fit = fit_of(report.peak_memory, report.usable_memory, report.headroom);
-  report.fit_probability = probability_of_fit(report.needed_memory, report.usable_memory);
+  report.host_share = memory_shares(cluster.profile).host;
+  report.disk_share = memory_shares(cluster.profile).disk;
+  MemoryNeeds const needs{report.peak_memory, report.host_memory, report.disk_memory};
+  report.fit = fit_of(needs, cluster.profile, report.headroom);
+  report.fit_probability = is_short_elsewhere(needs, cluster.profile)
+                               ? 0
+                               : probability_of_fit(report.needed_memory, report.usable_memory);
   report.risk = risk_text(plan, cluster, report.needed_memory, report.usable_memory);
-  if (cluster.profile.node.host &&
-      report.host_memory * cluster.profile.node.devices > cluster.profile.node.host->memory)
-    report.fit = Fit::too_large, report.fit_probability = 0; // of the host
   return report;
 }
 
@@ -219,6 +249,19 @@ void write_trace(std::ostream& out, Simulation const& simulation, Cluster const&
       out, {cluster.profile.chip.name, simulation.program->plan.world_size(), simulation.timeline.step.value()}, ranks);
 }
 
+namespace {
+
+std::vector<StageMemory> stage_memories(Model const& model, Plan const& plan) {
+  Plan const filled = with_micro_batches(plan, enough_micro_batches(plan));
+  Program const program = compile_stages(model, filled, stages_that_may_be_fullest(plan));
+  std::vector<StageMemory> memories;
+  for (StageProgram const& stage : program.stages)
+    memories.push_back(memory_of(program, stage));
+  return memories;
+}
+
+} // namespace
+
 std::vector<StagePeak> stage_peaks(Model const& model, Plan const& plan) {
   Plan const filled = with_micro_batches(plan, enough_micro_batches(plan));
   Program const program = compile_stages(model, filled, stages_that_may_be_fullest(plan));
@@ -231,12 +274,17 @@ std::vector<StagePeak> stage_peaks(Model const& model, Plan const& plan) {
   return peaks;
 }
 
-Bytes peak_memory(Model const& model, Plan const& plan) {
-  std::int64_t peak = 0;
-  for (StagePeak const& stage : stage_peaks(model, plan))
-    peak = std::max(peak, stage.tensors.use.total());
-  return Bytes(static_cast<double>(peak));
+MemoryNeeds memory_needs(Model const& model, Plan const& plan) {
+  MemoryNeeds needs;
+  for (StageMemory const& memory : stage_memories(model, plan)) {
+    needs.device = std::max(needs.device, Bytes(static_cast<double>(memory.peak.use.total())));
+    needs.host = std::max(needs.host, elsewhere(memory, MemoryTier::host));
+    needs.disk = std::max(needs.disk, elsewhere(memory, MemoryTier::disk));
+  }
+  return needs;
 }
+
+Bytes peak_memory(Model const& model, Plan const& plan) { return memory_needs(model, plan).device; }
 
 Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions const& options) {
   auto time_with = [&](std::int64_t m) {

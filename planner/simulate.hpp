@@ -43,8 +43,17 @@ Report simulate(Model const& model, Plan const& plan, Cluster const& cluster, Si
 // those in flight, so it is found with few.
 Bytes peak_memory(Model const& model, Plan const& plan);
 
+// What a rank needs of each memory, on the stage that needs most of it.
+struct MemoryNeeds {
+  Bytes device, host, disk;
+};
+MemoryNeeds memory_needs(Model const& model, Plan const& plan);
+// A device's share of the node's memory and drives; nothing where the profile does not say.
+MemoryNeeds memory_shares(HardwareProfile const& profile);
+
 Bytes usable_memory(HardwareProfile const& profile);
 Fit fit_of(Bytes peak, Bytes usable, double headroom);
+Fit fit_of(MemoryNeeds const& needs, HardwareProfile const& profile, double headroom);
 
 // The step time with the steady state extrapolated: it is affine in the number of micro-batches from about 2 pp on. Run
 // for 2 pp, 3 pp and 4 pp micro-batches; if the third lies on the line of the other two (1e-6 of the step), the line gives

@@ -1,6 +1,7 @@
 #include "planner/step_band.hpp"
 
 #include "engine/explain_timeline.hpp"
+#include "engine/partition.hpp"
 
 #include <array>
 #include <cmath>
@@ -30,6 +31,8 @@ struct ClassSum {
 using ClassSums = std::array<ClassSum, op_classes>;
 
 void add(ClassSums& sums, Op const& op, Demand const& demand) {
+  if (is_host_work(op.stream))
+    return;
   double const seconds = alone_seconds(demand).value();
   ClassSum& sum = sums[class_of(op)];
   sum.all += seconds;

@@ -31,6 +31,7 @@ PathPart part_of(Op const& op, SlotKind kind, bool step_level) {
   switch (op.kind) {
     case OpKind::zero_fill:
     case OpKind::wait: return PathPart::setup;
+    case OpKind::copy: return PathPart::offload;
     case OpKind::all_gather: return PathPart::gather;
     case OpKind::reduce_scatter: return PathPart::reduction;
     case OpKind::all_reduce: return op.host_sync ? PathPart::optimizer : PathPart::reduction; // the global norm
@@ -47,6 +48,14 @@ PathKind kind_of(Op const& op) {
       case Stream::replica: return PathKind::dp;
       default: return PathKind::pp;
     }
+  switch (op.stream) {
+    case Stream::host: return PathKind::host_optimizer;
+    case Stream::copy_down:
+    case Stream::copy_up: return PathKind::host_copy;
+    case Stream::disk_read:
+    case Stream::disk_write: return PathKind::drive;
+    default: break;
+  }
   switch (kernel_class(op.kind)) {
     case KernelClass::gemm: return PathKind::gemm;
     case KernelClass::attention: return PathKind::attention;

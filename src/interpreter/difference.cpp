@@ -30,7 +30,7 @@ Reference reference_of(Program const& program, TrainingParameters const& trainin
   Interpreter<double> interpreter(program, training);
   for (int step = 0; step < steps; ++step)
     interpreter.step({});
-  return {interpreter.loss(), interpreter.weights()};
+  return {interpreter.loss(), interpreter.weights(), steps};
 }
 
 double relative_difference(Reference const& result, Reference const& reference) {
@@ -57,7 +57,8 @@ bool differs(Program const& program, Reference const& reference, TrainingParamet
       int const count = reuse == Reuse::last_freed ? (orders + 1) / 2 : orders / 2;
       for (Order const& order : interpreter.adversarial_orders(count)) {
         interpreter.reset();
-        interpreter.step(order);
+        for (int step = 0; step < reference.steps; ++step)
+          interpreter.step(order);
         if (!same(interpreter))
           return true;
       }

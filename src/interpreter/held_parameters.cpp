@@ -53,26 +53,27 @@ AxisSet Master::shared_over() const {
 
 namespace {
 
-// Where parameters that the host has updated end up on the device; the operand itself when nothing is copied.
-BoundOperand copied_up(StageStorage const& storage, BoundOperand const& updated) {
-  for (BoundInstance const& instance : storage.bound) {
-    BoundOperand const* const operands = storage.operands.data() + instance.first_operand;
-    if (instance.op->kind == OpKind::copy && operands[0].address == updated.address &&
-        operands[0].tensor->elements() == updated.tensor->elements())
+// Where what the instance at `update` has updated ends up, copied by those after it; the operand itself when it is not.
+BoundOperand home_of(StageStorage const& storage, std::size_t update, BoundOperand operand) {
+  for (std::size_t i = update + 1; i < storage.bound.size(); ++i) {
+    BoundOperand const* const operands = storage.operands.data() + storage.bound[i].first_operand;
+    if (storage.bound[i].op->kind == OpKind::copy && operands[0].address == operand.address &&
+        operands[0].tensor->elements() == operand.tensor->elements())
       return operands[1];
   }
-  return updated;
+  return operand;
 }
 
 } // namespace
 
 std::vector<Master> masters_of(Plan const& plan, StageProgram const& stage, StageStorage const& storage) {
   std::vector<Master> masters;
-  for (BoundInstance const& instance : storage.bound) {
+  for (std::size_t i = 0; i < storage.bound.size(); ++i) {
+    BoundInstance const& instance = storage.bound[i];
     if (instance.op->kind != OpKind::adam)
       continue;
     BoundOperand const* writes = storage.operands.data() + instance.first_operand + instance.reads;
-    BoundOperand const parameter = copied_up(storage, writes[3]);
+    BoundOperand const parameter = home_of(storage, i, writes[3]);
     BufferId const buffer(parameter.tensor->buffer.index);
     auto const bucket = std::find_if(stage.buckets.begin(), stage.buckets.end(),
                                      [&](Bucket const& b) { return b.shard_parameters == buffer; });
@@ -83,7 +84,8 @@ std::vector<Master> masters_of(Plan const& plan, StageProgram const& stage, Stag
     bool const alone = buffer != bucket->parameters;
     masters.push_back({bucket->parameters, tensor.offset,
                        alone ? shard_strides(plan, bucket->sharded_over, bucket->shard_elements) : tensor.stride,
-                       tensor.elements(), parameter, writes[0], writes[1], writes[2]});
+                       tensor.elements(), parameter, home_of(storage, i, writes[0]), home_of(storage, i, writes[1]),
+                       home_of(storage, i, writes[2])});
   }
   return masters;
 }

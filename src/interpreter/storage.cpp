@@ -163,6 +163,10 @@ private:
   }
 
   void release(BufferKey const& key) {
+    if (key.space == Space::stage && storage_.persistent[static_cast<std::size_t>(key.index)] >= 0) {
+      storage_.releases.push_back(range_of(key, false)); // its memory stays its own
+      return;
+    }
     auto const found = live_.find(key);
     if (found == live_.end() || found->second.released)
       return;

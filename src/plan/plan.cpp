@@ -57,6 +57,12 @@ int column_slices(Plan const& plan) {
   return plan.tp_overlap ? user_buffer_splits : plan.domino_columns;
 }
 
+namespace {
+
+std::string_view place_of(MemoryTier tier) { return tier == MemoryTier::disk ? "drives" : "the host"; }
+
+} // namespace
+
 std::string describe(Plan const& plan) {
   std::string text = fmt::format("tp {}, pp {}, dp {}", plan.tp, plan.pp, plan.dp);
   if (plan.cp > 1)
@@ -88,9 +94,15 @@ std::string describe(Plan const& plan) {
     text += fmt::format(", qwZ int{}", plan.sharding.weight_bits);
   if (plan.sharding.gradient_bits > 0)
     text += fmt::format(", qgZ int{}", plan.sharding.gradient_bits);
-  if (plan.offload.optimizer != MemoryTier::device)
-    text += plan.offload.ratio < 1 ? fmt::format(", {:.0f} % of the optimizer on the host", 100 * plan.offload.ratio)
-                                   : std::string(", optimizer on the host");
+  Offload const& offload = plan.offload;
+  if (offload.optimizer != MemoryTier::device)
+    text += fmt::format(", {}optimizer on {}",
+                        offload.ratio < 1 ? fmt::format("{:.0f} % of the ", 100 * offload.ratio) : "",
+                        place_of(offload.optimizer));
+  if (offload.parameters != MemoryTier::device)
+    text += fmt::format(", parameters on {}", place_of(offload.parameters));
+  if (offload.checkpoints)
+    text += ", checkpoints on the host";
   text += fmt::format(", micro-batch {}", plan.micro_batch);
   if (plan.schedule != Schedule::one_f_one_b && plan.schedule != Schedule::interleaved)
     text += fmt::format(", {}", to_string(plan.schedule));

@@ -104,8 +104,7 @@ struct Sharding {
 struct Offload {
   MemoryTier optimizer = MemoryTier::device; // its states; unless on the device, the host's processors update them
   double ratio = 1;                          // the part of every bucket that is (Twin-Flow); the device keeps the rest
-  std::int64_t tile = 0;       // elements that the host updates before they are copied up; 0: a bucket at once
-  bool delayed_update = false; // the update runs under the next step (one-step delayed parameter update)
+  std::int64_t tile = 0; // elements that the host updates before they are copied up; 0: a bucket at once
   MemoryTier parameters = MemoryTier::device; // ZeRO-3: the ranks' shards, between uses
   int prefetch = 1;                           // layers ahead whose shards come from the host or the disk
   std::int64_t sub_group = 0; // elements of the optimizer's states that are read from disk at once; 0: a bucket

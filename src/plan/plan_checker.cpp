@@ -517,9 +517,49 @@ void check_zero_pp(Plan const& plan, Findings& findings) {
   check_bits("gradient_bits", s.gradient_bits, findings);
 }
 
+void check_offload(Plan const& plan, Findings& findings) {
+  Offload const& offload = plan.offload;
+  if (offload.optimizer != MemoryTier::device && !(offload.ratio > 0 && offload.ratio <= 1))
+    find(findings, "offload_ratio is above 0, at most 1",
+         fmt::format("offload_ratio {}: the part of the optimizer's states that the host keeps", offload.ratio));
+  auto not_negative = [&](std::string_view field, std::int64_t value) {
+    if (value < 0)
+      find(findings, fmt::format("{} is not negative", field), fmt::format("{} is {}", field, value), {0});
+  };
+  not_negative("offload_tile", offload.tile);
+  not_negative("offload_prefetch", offload.prefetch);
+  not_negative("sub_group", offload.sub_group);
+  if (offload.tile > 0 && offload.optimizer == MemoryTier::disk)
+    find(findings, "offload_tile needs offload_optimizer host",
+         fmt::format("offload_tile {}: states on disk are updated in sub-groups; say sub_group", offload.tile), {0});
+  if (offload.sub_group > 0 && offload.optimizer != MemoryTier::disk)
+    find(findings, "sub_group needs offload_optimizer disk",
+         fmt::format("sub_group {}: with offload_optimizer {} nothing is read from disk", offload.sub_group,
+                     to_string(offload.optimizer)),
+         {0});
+  if (offload.checkpoints && plan.recompute != Recompute::full)
+    find(findings, "offload_checkpoints needs full recompute",
+         fmt::format("offload_checkpoints: recompute {} keeps no layer's input alone; recompute must be full",
+                     to_string(plan.recompute)));
+  if (offload.parameters == MemoryTier::device)
+    return;
+  std::string const where = fmt::format("offload_parameters {}", to_string(offload.parameters));
+  if (plan.zero_stage != 3 || plan.cp * plan.dp == 1)
+    find(findings, "offload_parameters needs zero_stage 3",
+         fmt::format("{}: it is shards that live there, and zero_stage {} on dp {} has none of the parameters", where,
+                     plan.zero_stage, plan.dp),
+         {3});
+  if (offload.optimizer == MemoryTier::device || offload.ratio < 1)
+    find(findings, "offload_parameters needs offload_optimizer",
+         fmt::format("{}: the device would update what it does not hold; offload_optimizer must be host or disk, "
+                     "offload_ratio 1",
+                     where));
+}
+
 void check_states(Plan const& plan, Findings& findings) {
   check_sharding(plan, findings);
   check_zero_pp(plan, findings);
+  check_offload(plan, findings);
   auto is_float = [&](std::string_view field, DType dtype) {
     if (dtype != DType::bf16 && dtype != DType::fp16 && dtype != DType::fp32)
       find(findings, fmt::format("{} is a float", field),
@@ -528,12 +568,6 @@ void check_states(Plan const& plan, Findings& findings) {
   is_float("parameter_dtype", plan.parameter_dtype);
   is_float("gradient_dtype", plan.gradient_dtype);
   is_float("reduction_dtype", plan.reduction_dtype);
-  if (plan.offload.optimizer != MemoryTier::device && !(plan.offload.ratio > 0 && plan.offload.ratio <= 1))
-    find(findings, "offload_ratio is above 0, at most 1",
-         fmt::format("offload_ratio {}: the part of the optimizer's states that the host keeps", plan.offload.ratio));
-  if (plan.offload.tile < 0)
-    find(findings, "offload_tile is not negative",
-         fmt::format("tiles of {} elements; 0 means a bucket at once", plan.offload.tile), {0});
   if (plan.bucket_elements < 0)
     find(findings, "bucket_elements is not negative",
          fmt::format("buckets of {} elements; 0 means one bucket a chunk", plan.bucket_elements), {0});
@@ -549,11 +583,7 @@ void check_not_yet_there(Plan const& plan, Findings& findings) {
       find(findings, fmt::format("{} is not there yet", field),
            fmt::format("{}: no pass serves it yet; leave it out", field), {0});
   };
-  absent("offload_optimizer disk", plan.offload.optimizer == MemoryTier::disk);
   absent("delayed_update", plan.offload.delayed_update);
-  absent("offload_parameters", plan.offload.parameters != MemoryTier::device);
-  absent("sub_group", plan.offload.sub_group > 0);
-  absent("offload_checkpoints", plan.offload.checkpoints);
 }
 
 } // namespace

@@ -52,7 +52,6 @@ void each_offload_field(O& offload, Visit&& visit) {
   visit("offload_optimizer", offload.optimizer);
   visit("offload_ratio", offload.ratio, 0, 1);
   visit("offload_tile", offload.tile, 0, most_elements);
-  visit("delayed_update", offload.delayed_update);
   visit("offload_parameters", offload.parameters);
   visit("offload_prefetch", offload.prefetch, 0, most_ranks);
   visit("sub_group", offload.sub_group, 0, most_elements);

@@ -47,7 +47,11 @@ constexpr StepPass step_passes[] = {
     {"zero_2", zero_2}, // cuts backwards where buckets are complete
     {"zero_3", zero_3}, // cuts at every layer, so last
     {"optimizer", optimizer},
-    {"offload", offload},         // of what the optimizer does
+    // Of what the passes before use on the device: gathers, sums, the update, recomputed layers.
+    {"offload_parameters", offload_parameters},
+    {"offload_gradients", offload_gradients},
+    {"offload", offload}, // the optimizer, with what of it lives elsewhere already
+    {"offload_checkpoints", offload_checkpoints},
     {"synchronize", synchronize}, // from here on no op is added or moved
 };
 
@@ -96,15 +100,12 @@ LayerProgram layer_program(LayerProgram layer, Plan const& plan, Recompute recom
 // Layer programs of a plan, by position.
 enum : int { embedding_program, plain_block_program, recomputed_block_program, head_program };
 
-int program_of(Model const& model, Plan const& plan, LayerRange chunk, int layer) {
+int program_of(Program const& program, LayerRange chunk, int layer) {
   if (layer == 0)
     return embedding_program;
-  if (layer == model.layers + 1)
+  if (layer == program.model.layers + 1)
     return head_program;
-  int const index_in_chunk = layer - std::max(chunk.first, 1);
-  bool const is_recomputed = plan.recompute != Recompute::none &&
-                             (plan.recompute_layers < 0 || index_in_chunk < plan.recompute_layers);
-  return is_recomputed ? recomputed_block_program : plain_block_program;
+  return is_recomputed(program, chunk, layer) ? recomputed_block_program : plain_block_program;
 }
 
 StageProgram empty_stage(Program const& program, Stage stage) {
@@ -116,7 +117,7 @@ StageProgram empty_stage(Program const& program, Stage stage) {
     LayerRange const range = layers_of(program.model, program.plan, stage, Chunk(c));
     result.chunks.push_back(range);
     for (int layer = range.first; layer < range.last; ++layer)
-      result.layers[static_cast<std::size_t>(layer)].program = program_of(program.model, program.plan, range, layer);
+      result.layers[static_cast<std::size_t>(layer)].program = program_of(program, range, layer);
   }
   return result;
 }

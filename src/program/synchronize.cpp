@@ -36,7 +36,7 @@ struct Node {
   std::vector<Range> reads;
   std::vector<Range> writes;
   std::vector<Storage> releases;  // counted as writes: a release follows all uses
-  bool releases_inside = false;   // a slot: it releases temporaries of its layers
+  bool releases_memory = false;   // to the pool; a slot does for its layers, what gives up a persistent buffer does not
   bool orders_everything = false; // the step's last op
 };
 
@@ -170,7 +170,7 @@ private:
   }
 
   void record(Node const& node, std::int32_t position) {
-    if (node.releases_inside || !node.releases.empty()) {
+    if (node.releases_memory) {
       anything_released_ = true;
       last_release_ = position;
     }
@@ -345,16 +345,19 @@ Range whole(BufferRef::Scope scope, std::int32_t index, std::int32_t micro_batch
   return {{{scope, index}, micro_batch}, 0, INT64_MAX, micro_batch >= 0};
 }
 
-Node node_of(Slot const& slot, std::vector<LayerStorage> const& layers, int layer_count) {
+// `reads_inputs`: a backward's inputs may come from elsewhere (offloaded checkpoints).
+Node node_of(Slot const& slot, std::vector<LayerStorage> const& layers, int layer_count, bool reads_inputs) {
   using Scope = BufferRef::Scope;
   Node node;
-  node.releases_inside = true;
+  node.releases_memory = true;
   std::int32_t const j = slot.micro_batch.value();
   bool const forward = slot.kind == SlotKind::forward;
   for (int layer = slot.first; layer < slot.last; ++layer) {
     LayerStorage const& storage = layers[static_cast<std::size_t>(layer)];
     for (std::int32_t buffer : storage.parameters[static_cast<std::size_t>(slot.kind)])
       node.reads.push_back(whole(Scope::stage, buffer));
+    if (reads_inputs && !forward && layer > 0)
+      node.reads.push_back(whole(Scope::activation, layer, j));
     if (!forward)
       for (std::int32_t buffer : storage.gradients)
         node.writes.push_back(whole(Scope::stage, buffer));
@@ -371,6 +374,10 @@ Node node_of(Slot const& slot, std::vector<LayerStorage> const& layers, int laye
   return node;
 }
 
+bool is_persistent(StageProgram const& stage, BufferRef buffer) {
+  return buffer.scope == BufferRef::Scope::stage && stage.buffers[static_cast<std::size_t>(buffer.index)].persistent;
+}
+
 Node node_of(StageProgram const& stage, Op const& op) {
   using Scope = BufferRef::Scope;
   Node node;
@@ -384,17 +391,17 @@ Node node_of(StageProgram const& stage, Op const& op) {
     Tensor const& tensor = stage[id];
     // Which shard is a rank's own differs: a shard stands for the whole.
     bool const own_shard = tensor.is_own_shard();
-    bool const persistent = tensor.buffer.scope == Scope::stage &&
-                            stage.buffers[static_cast<std::size_t>(tensor.buffer.index)].persistent;
     return Range{storage(tensor.buffer), own_shard ? 0 : tensor.offset,
-                 own_shard ? INT64_MAX : tensor.offset + tensor.elements(), !persistent};
+                 own_shard ? INT64_MAX : tensor.offset + tensor.elements(), !is_persistent(stage, tensor.buffer)};
   };
   for (TensorId id : op.reads)
     node.reads.push_back(range(id));
   for (TensorId id : op.writes)
     node.writes.push_back(range(id));
-  for (BufferRef buffer : op.releases)
+  for (BufferRef buffer : op.releases) {
     node.releases.push_back(storage(buffer));
+    node.releases_memory = node.releases_memory || !is_persistent(stage, buffer);
+  }
   return node;
 }
 
@@ -434,7 +441,7 @@ void synchronize(Program const& program, StageProgram& stage) {
       ids.push_back(op->id);
     } else { // a slot cannot wait: an op in front of it does, as an event wait on the compute stream
       Slot const& slot = std::get<Slot>(element);
-      Node const node = node_of(slot, layers, layer_count);
+      Node const node = node_of(slot, layers, layer_count, program.plan.offload.checkpoints);
       if (std::vector<std::int32_t> const waits = order.add_wait_before(node); !waits.empty()) {
         Op wait;
         wait.id = OpId(stage.next_op++);

@@ -81,6 +81,7 @@ private:
   std::vector<std::int32_t> before_; // predecessor on its stream, or -1
   std::vector<Pair> pairs_;          // must be ordered
   std::vector<bool> first_use_;      // of a temporary
+  std::vector<bool> releases_;       // temporaries: their memory serves others
 };
 
 } // namespace foreplan

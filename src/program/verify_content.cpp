@@ -126,12 +126,16 @@ private:
     Access const access = resolve(program_, stage_, instance, tensor, at_);
     Buffer const buffer = buffer_of(program_, stage_, access.key);
     bool const is_free = released_.contains(access.key);
-    if (is_free && access.key.space == BufferKey::Space::stage)
+    bool const may_return = access.key.space == BufferKey::Space::stage ||
+                            (access.key.space == BufferKey::Space::activation && program_.plan.offload.checkpoints);
+    if (is_free && may_return)
       released_.erase(access.key); // it lives again
     else if (is_free)
       find(fmt::format("{} is written after its release", tensor.name));
     if (access.begin < 0 || access.end > buffer.elements || tensor.dtype != buffer.dtype)
       find(fmt::format("{} does not lie inside its buffer ({})", tensor.name, buffer.name));
+    if (buffer.tier != MemoryTier::device && buffer.category == Category::communication && access.begin != 0)
+      find(fmt::format("{} does not begin where its buffer does", tensor.name));
     std::vector<Piece>& pieces = held_[access.key];
     std::vector<Piece> result;
     for (Piece const& piece : pieces) {

@@ -44,7 +44,8 @@ std::string name_of(Instance const& instance) {
 } // namespace
 
 StageOrder::StageOrder(Program const& program, StageProgram const& stage, Coordinate const& at)
-    : instances_(instances_of(program, stage)), before_(instances_.size(), -1), first_use_(instances_.size(), false) {
+    : instances_(instances_of(program, stage)), before_(instances_.size(), -1), first_use_(instances_.size(), false),
+      releases_(instances_.size(), false) {
   std::array<std::int32_t, stream_count> tail{};
   tail.fill(-1);
   for (std::size_t i = 0; i < instances_.size(); ++i) {
@@ -88,6 +89,8 @@ void StageOrder::collect_pairs(Program const& program, StageProgram const& stage
       BufferKey const key = resolve(program, stage, instance, buffer);
       touch(key, 0, INT64_MAX, true);
       released.insert(key);
+      if (!buffer_of(program, stage, key).persistent)
+        releases_[i] = true;
     }
     if (instance.layer >= 0 && instance.op->stream == Stream::compute) {
       if (last_of_pass >= 0 && !is_same_pass(instances_[static_cast<std::size_t>(last_of_pass)], instance))
@@ -153,7 +156,7 @@ void StageOrder::check(std::vector<Placed> const& placed, Report report) const {
     if (first_use_[i] && !placed[i].clock.covers(released) &&
         !report(last_release, self, "may use memory before its release by"))
       return;
-    if (!instances_[i].op->releases.empty()) {
+    if (releases_[i]) {
       released.merge(placed[i].clock);
       last_release = self;
     }

@@ -72,6 +72,8 @@ Report read_report(JsonReader const& reader) {
   report.peak_memory = Bytes(number(reader, "peak_memory_B"));
   if (reader.find("host_memory_B"))
     report.host_memory = Bytes(number(reader, "host_memory_B"));
+  if (reader.find("disk_memory_B"))
+    report.disk_memory = Bytes(number(reader, "disk_memory_B"));
   report.headroom = number(reader, "headroom");
   report.fit = reader["fit"].choice<Fit>(
       {{"fits", Fit::fits}, {"borderline", Fit::borderline}, {"too large", Fit::too_large}});

@@ -52,7 +52,10 @@ struct Report {
   Bytes reserved_memory; // of a device, not for tensors: context, libraries, communicators
   Bytes peak_memory;     // of the stage that needs most
   Bytes host_memory;     // pinned by a rank of the stage that needs most
-  double headroom = 0;   // share of the usable memory that a plan must leave free
+  Bytes disk_memory;     // that such a rank keeps on drives
+  Bytes host_share;      // of the node's memory, one device's; of its drives. 0: the profile does not say
+  Bytes disk_share;
+  double headroom = 0; // share of the usable memory that a plan must leave free
   Fit fit = Fit::fits;
   Bytes needed_memory;        // of the stage that needs most, with what the allocator cannot reuse
   double fit_probability = 0; // that this is no more than is usable

@@ -43,10 +43,21 @@ std::string key_of(PathKind kind) {
   return key + "_s";
 }
 
+// Of every step, if only for nought seconds; the others are named where they are.
+bool is_always_there(PathKind kind) {
+  switch (kind) {
+    case PathKind::cp:
+    case PathKind::host_optimizer:
+    case PathKind::host_copy:
+    case PathKind::drive: return false;
+    default: return true;
+  }
+}
+
 Json to_json(PathSeconds const& seconds) {
   Json json;
   for (std::size_t k = 0; k < path_kinds; ++k)
-    if (static_cast<PathKind>(k) != PathKind::cp || seconds[k] > Seconds(0))
+    if (is_always_there(static_cast<PathKind>(k)) || seconds[k] > Seconds(0))
       json[key_of(static_cast<PathKind>(k))] = seconds[k].value();
   return json;
 }
@@ -131,6 +142,8 @@ nlohmann::ordered_json to_json(Report const& report) {
             {"stages", stages}};
   if (report.host_memory > Bytes(0))
     json["host_memory_B"] = report.host_memory.value();
+  if (report.disk_memory > Bytes(0))
+    json["disk_memory_B"] = report.disk_memory.value();
   return json;
 }
 

@@ -89,7 +89,7 @@ std::string breakdown_table(Report const& report) {
     row("exposed cp communication", b.exposed_cp, "+ " + to_string(b.hidden_cp));
   row("exposed dp communication", b.exposed_dp, "+ " + to_string(b.hidden_dp));
   row("exposed pp transfers", b.exposed_pp, "+ " + to_string(b.hidden_pp));
-  if (report.plan.offload.optimizer != MemoryTier::device)
+  if (report.plan.offload.optimizer != MemoryTier::device || report.plan.offload.checkpoints)
     row("exposed offload (host and copies)", b.exposed_offload, "+ " + to_string(b.hidden_offload));
   row("host-bound", b.host);
   row("bubble (waiting for other ranks)", b.bubble);
@@ -175,6 +175,18 @@ std::string memory_table(Report const& report) {
   return table(rows);
 }
 
+namespace {
+
+// " (of 256 GB)", or that it is too much.
+std::string of_share(Bytes need, Bytes share) {
+  if (share == Bytes(0))
+    return {};
+  return need > share ? fmt::format(": more than its share, {}", to_string(share))
+                      : fmt::format(" (of {})", to_string(share));
+}
+
+} // namespace
+
 std::string memory_sentence(Report const& report) {
   StageReport const& fullest = fullest_stage(report);
   double const free = 1 - report.peak_memory / report.usable_memory;
@@ -187,7 +199,11 @@ std::string memory_sentence(Report const& report) {
     text += fmt::format(", less than the {} headroom asked for", percent(report.headroom));
   text += fmt::format(". The allocator needs about {}", to_string(report.needed_memory));
   if (report.host_memory > Bytes(0))
-    text += fmt::format(". A rank pins {} of its host's memory", to_string(report.host_memory));
+    text += fmt::format(". A rank pins {} of its host's memory{}", to_string(report.host_memory),
+                        of_share(report.host_memory, report.host_share));
+  if (report.disk_memory > Bytes(0))
+    text += fmt::format(" and keeps {} on drives{}", to_string(report.disk_memory),
+                        of_share(report.disk_memory, report.disk_share));
   text += fmt::format(". {} more are reserved for context and libraries. Not modelled: {}.",
                       to_string(report.reserved_memory), memory_not_modelled);
   return wrapped("", text);

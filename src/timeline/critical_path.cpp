@@ -18,6 +18,9 @@ std::string_view to_string(PathKind kind) {
     case PathKind::cp: return "cp communication";
     case PathKind::dp: return "dp communication";
     case PathKind::pp: return "pp transfers";
+    case PathKind::host_optimizer: return "host optimizer";
+    case PathKind::host_copy: return "copies to and from the host";
+    case PathKind::drive: return "drives";
     case PathKind::host: return "host";
   }
   return "?";
@@ -32,6 +35,7 @@ std::string_view to_string(PathPart part) {
     case PathPart::weight_gradient: return "weight gradient";
     case PathPart::transfer: return "transfer";
     case PathPart::reduction: return "gradient reduction";
+    case PathPart::offload: return "copies";
     case PathPart::optimizer: return "optimizer";
   }
   return "?";

@@ -14,8 +14,20 @@
 namespace foreplan {
 
 // What the time was spent on.
-enum class PathKind : std::uint8_t { gemm, attention, memory_bound, tp, cp, dp, pp, host };
-inline constexpr std::size_t path_kinds = 8;
+enum class PathKind : std::uint8_t {
+  gemm,
+  attention,
+  memory_bound,
+  tp,
+  cp,
+  dp,
+  pp,
+  host_optimizer, // Adam of the host's processors
+  host_copy,      // between device and host
+  drive,          // between host and drives
+  host            // that issues
+};
+inline constexpr std::size_t path_kinds = 11;
 std::string_view to_string(PathKind kind);
 
 // Which part of the step an item belongs to.
@@ -27,6 +39,7 @@ enum class PathPart : std::uint8_t {
   weight_gradient,
   transfer,
   reduction,
+  offload, // copies between memories
   optimizer
 };
 std::string_view to_string(PathPart part);

@@ -140,6 +140,21 @@ TEST_CASE("ZeRO stages 1 to 3: any groups, gathers and reductions are the step o
   std::cout << "sharding: 400 combinations, largest relative difference " << largest << "\n";
 }
 
+TEST_CASE("offload: optimizer, parameters and checkpoints on any memory are the step of one device", "[offload]") {
+  std::vector<EquivalenceCase> const cases = offload_cases(400);
+  double const largest = check_all<double>(cases, fp64_tolerance);
+  auto count = [&](auto const& is) {
+    return std::count_if(cases.begin(), cases.end(),
+                         [&](EquivalenceCase const& test) { return is(test.plan.offload); });
+  };
+  auto const parameters = count([](Offload const& o) { return o.parameters != MemoryTier::device; });
+  auto const disk = count([](Offload const& o) { return o.optimizer == MemoryTier::disk; });
+  auto const checkpoints = count([](Offload const& o) { return o.checkpoints; });
+  std::cout << "offload: " << cases.size() << " combinations (" << parameters << " of parameters, " << disk
+            << " to disk, " << checkpoints << " of checkpoints), largest relative difference " << largest << "\n";
+  CHECK(std::min({parameters, disk, checkpoints}) >= 40);
+}
+
 TEST_CASE("fp64: context parallelism of each type is the step of one device", "[cp]") {
   std::vector<EquivalenceCase> const cases = context_parallel_cases(1);
   double const largest = check_all<double>(cases, fp64_tolerance);

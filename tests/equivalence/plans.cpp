@@ -159,6 +159,11 @@ std::string describe(EquivalenceCase const& test) {
             std::to_string(s.gradient_bits);
   if (test.plan.tp_bits > 0)
     text += ", bits of sums over tp " + std::to_string(test.plan.tp_bits);
+  Offload const& o = test.plan.offload;
+  if (o.optimizer != MemoryTier::device || o.checkpoints)
+    text += ", optimizer on " + std::string(to_string(o.optimizer)) + " in " + std::to_string(o.sub_group) +
+            ", parameters on " + std::string(to_string(o.parameters)) + ", " + std::to_string(o.prefetch) + " ahead" +
+            (o.checkpoints ? ", checkpoints on the host" : "");
   if (test.plan.cp > 1)
     text += ", cp " + std::to_string(test.plan.cp) + " " + std::string(to_string(test.plan.cp_type));
   if (test.plan.domino_slices > 1 || test.plan.domino_columns > 1)
@@ -333,6 +338,36 @@ std::vector<EquivalenceCase> sharding_cases(int count) {
     sharding.persistence_threshold = pick<std::int64_t>(random, {0, 0, 20, 300});
     if (plan.dp > 1 && plan.world_size() <= 8 && check(test.model, plan).empty())
       cases.push_back(test);
+  }
+  return cases;
+}
+
+namespace {
+
+void draw_offload(std::mt19937& random, Offload& offload) {
+  std::vector const tiers{MemoryTier::device, MemoryTier::host, MemoryTier::disk};
+  offload.optimizer = pick(random, tiers);
+  offload.parameters = pick(random, tiers);
+  offload.tile = pick<std::int64_t>(random, {0, 200});
+  offload.sub_group = pick<std::int64_t>(random, {0, 150, 700});
+  offload.prefetch = pick(random, std::vector{0, 1, 1, 3});
+  offload.checkpoints = random() % 2 == 0;
+}
+
+} // namespace
+
+std::vector<EquivalenceCase> offload_cases(int count) {
+  constexpr int tries = 20;
+  std::mt19937 random(4);
+  std::vector<EquivalenceCase> cases;
+  for (EquivalenceCase test : sharding_cases(count)) {
+    for (int i = 0; i < tries; ++i) {
+      draw_offload(random, test.plan.offload);
+      if (check(test.model, test.plan).empty())
+        break;
+    }
+    if (check(test.model, test.plan).empty())
+      cases.push_back(std::move(test));
   }
   return cases;
 }

@@ -30,6 +30,9 @@ std::vector<EquivalenceCase> sharding_cases(int count);
 // ZeRO++ with codes on the wire: near the step of one device, not equal to it.
 std::vector<EquivalenceCase> quantized_cases();
 
+// The same with optimizer, parameters and checkpoints on host or disk.
+std::vector<EquivalenceCase> offload_cases(int count);
+
 // The same for context parallelism of each type, with tp, sp, pp, dp, zero and recompute.
 std::vector<EquivalenceCase> context_parallel_cases(int draws);
 

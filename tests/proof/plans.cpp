@@ -104,6 +104,33 @@ std::vector<ProofCase> proof_cases() {
               plan.offload.optimizer = MemoryTier::host;
               plan.offload.ratio = 0.4;
             })},
+      {"llama, dp 2 zero 2, gradients and optimizer on disk in sub-groups", small_llama(2),
+       with(base(1, 1, 2),
+            [](Plan& plan) {
+              plan.zero_stage = 2;
+              plan.offload.optimizer = MemoryTier::disk;
+              plan.offload.sub_group = 300;
+            })},
+      {"llama, dp 2 zero 3, parameters and optimizer on the host", small_llama(2),
+       with(base(1, 1, 2),
+            [](Plan& plan) {
+              plan.zero_stage = 3;
+              plan.offload.optimizer = plan.offload.parameters = MemoryTier::host;
+            })},
+      {"gpt, dp 2 zero 3, parameters and optimizer on disk, checkpoints on the host", small_gpt(3),
+       with(base(1, 1, 2),
+            [](Plan& plan) {
+              plan.zero_stage = 3;
+              plan.recompute = Recompute::full;
+              plan.offload.optimizer = plan.offload.parameters = MemoryTier::disk;
+              plan.offload.checkpoints = true;
+            })},
+      {"llama, pp 2 1f1b, checkpoints on the host", small_llama(4),
+       with(base(1, 2, 1),
+            [](Plan& plan) {
+              plan.recompute = Recompute::full;
+              plan.offload.checkpoints = true;
+            })},
       {"llama, dp 2 zero 2, bf16 reduction", small_llama(2),
        with(base(1, 1, 2),
             [](Plan& plan) {

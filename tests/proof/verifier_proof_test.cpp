@@ -30,14 +30,16 @@ bool has_slices(Plan const& plan) {
 
 // Nor do an accumulation of a micro-batch's gradients and the compute op in front of it, or tiles of an offloaded update.
 bool has_independent_work(Plan const& plan) {
-  return has_slices(plan) || reduces_every_micro_batch(plan) || plan.offload.optimizer != MemoryTier::device;
+  return has_slices(plan) || reduces_every_micro_batch(plan) || plan.offload.optimizer != MemoryTier::device ||
+         plan.offload.checkpoints;
 }
 
 // Order that comes with issue: in a stream, and of a transfer behind what the compute stream held when it was issued (as NCCL
-// calls under PyTorch), whether memory was released there or not. Nobody put it in, so nobody can leave it out.
+// calls under PyTorch), whether memory was released there or not. Nobody put it in, so nobody can leave it out. The host
+// that waits for the norm holds up what does not need it, too.
 bool comes_with_issue(Plan const& plan, std::vector<Instance> const& instances, StageOrder::Deletion const& edge) {
   Instance const& instance = instances[static_cast<std::size_t>(edge.instance)];
-  if (edge.what == StageOrder::Deletion::What::stream_edge)
+  if (edge.what != StageOrder::Deletion::What::wait)
     return has_independent_work(plan);
   return edge.what == StageOrder::Deletion::What::wait && has_slices(plan) && is_communication(instance.op->kind) &&
          instances[static_cast<std::size_t>(instance.waits[edge.wait])].op->stream == Stream::compute;

@@ -51,7 +51,6 @@ TEST_CASE("a plan written is the plan read") {
   plan.offload = {.optimizer = MemoryTier::host,
                   .ratio = 0.5,
                   .tile = 1'000'000,
-                  .delayed_update = true,
                   .parameters = MemoryTier::disk,
                   .prefetch = 2,
                   .sub_group = 1'000'000'000,

@@ -88,15 +88,7 @@ private:
     for (std::size_t i = 0; i < stage_.tensors.size(); ++i)
       if (stage_.tensors[i].buffer == buffer)
         return TensorId(static_cast<std::int64_t>(i));
-    std::int64_t const shards = plan_.sequence_parallel ? plan_.tp : 1;
-    Tensor tensor{.name = transfer.channel.what == Channel::What::activation ? "activations" : "activation gradients",
-                  .buffer = buffer,
-                  .shape = {plan_.tokens() / shards, program_.model.hidden},
-                  .dtype = plan_.parameter_dtype};
-    tensor.placement = placed({}, data_axes, sharded(0));
-    if (shards > 1)
-      tensor.placement[Axis::tp] = sharded(0);
-    return add_tensor(stage_, std::move(tensor));
+    return add_tensor(stage_, boundary_tensor(program_, buffer));
   }
 
   void receive(Work const& work) {

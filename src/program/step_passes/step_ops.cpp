@@ -1,5 +1,7 @@
 #include "program/step_passes/step_passes.hpp"
 
+#include <algorithm>
+
 namespace foreplan {
 
 Op step_op(StageProgram& stage, OpKind kind, std::string name, Stream stream, std::vector<TensorId> reads,
@@ -23,6 +25,26 @@ TensorId add_tensor(StageProgram& stage, Tensor tensor) {
 BufferId add_buffer(StageProgram& stage, Buffer buffer) {
   stage.buffers.push_back(std::move(buffer));
   return BufferId(static_cast<std::int64_t>(stage.buffers.size()) - 1);
+}
+
+Tensor boundary_tensor(Program const& program, BufferRef buffer) {
+  Plan const& plan = program.plan;
+  std::int64_t const shards = plan.sequence_parallel ? plan.tp : 1;
+  Tensor tensor{.name = buffer.scope == BufferRef::Scope::activation ? "activations" : "activation gradients",
+                .buffer = buffer,
+                .shape = {plan.tokens() / shards, program.model.hidden},
+                .dtype = plan.parameter_dtype};
+  tensor.placement = placed({}, data_axes, sharded(0));
+  if (shards > 1)
+    tensor.placement[Axis::tp] = sharded(0);
+  return tensor;
+}
+
+bool is_recomputed(Program const& program, LayerRange chunk, int layer) {
+  Plan const& plan = program.plan;
+  bool const is_block = layer >= 1 && layer <= program.model.layers;
+  return is_block && plan.recompute != Recompute::none &&
+         (plan.recompute_layers < 0 || layer - std::max(chunk.first, 1) < plan.recompute_layers);
 }
 
 Tensor flat_tensor(StageProgram const& stage, BufferId buffer, Placement placement) {

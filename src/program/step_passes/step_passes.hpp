@@ -81,11 +81,22 @@ void optimizer(Program const& program, StageProgram& stage);
 // ZeRO-Offload: the optimizer's states, or a part of them, in the host's memory and updated there.
 void offload(Program const& program, StageProgram& stage);
 
+// ZeRO-Infinity: parameters' shards, and activation checkpoints, outside the device. ZeRO-Offload with stages 2 and 3: the
+// gradients' shards, too.
+void offload_parameters(Program const& program, StageProgram& stage);
+void offload_gradients(Program const& program, StageProgram& stage);
+void offload_checkpoints(Program const& program, StageProgram& stage);
+
 // For passes: writing down step-level ops.
 Op step_op(StageProgram& stage, OpKind kind, std::string name, Stream stream, std::vector<TensorId> reads,
            std::vector<TensorId> writes);
 TensorId add_tensor(StageProgram& stage, Tensor tensor);
 BufferId add_buffer(StageProgram& stage, Buffer buffer);
+
+// Activations, or their gradient, between two layers: a tensor like a block's input.
+Tensor boundary_tensor(Program const& program, BufferRef buffer);
+// Whether a chunk's layer is a block that runs again in the backward, by the plan's `recompute`.
+bool is_recomputed(Program const& program, LayerRange chunk, int layer);
 
 // The whole of a stage buffer, placed as said.
 Tensor flat_tensor(StageProgram const& stage, BufferId buffer, Placement placement);

@@ -31,7 +31,9 @@ RunClass class_of(PublishedRun const& run) {
 
 JudgedRun judge(PublishedRun const& run) {
   JudgedRun judged{run, 0, Bytes(0), class_of(run)};
-  judged.predicted = step_time(run.model, run.plan, run.cluster).value();
+  judged.predicted = (run.post_validated ? post_validated_step(run_plan(run.model, run.plan, run.cluster))
+                                         : step_time(run.model, run.plan, run.cluster))
+                         .value();
   judged.peak = peak_memory(run.model, run.plan);
   return judged;
 }

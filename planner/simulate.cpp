@@ -303,4 +303,23 @@ Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, 
   return time_with(m);
 }
 
+Seconds post_validated_step(Simulation const& run) {
+  double longest = 0, last_of_all = 0;
+  for (std::size_t c = 0; c < run.folding.classes.size(); ++c) {
+    FoldedClass const& folded = run.folding.classes[c];
+    std::vector<Element> const& elements = run.program->stages[folded.stage.index()].elements;
+    double first = run.timeline.step.value(), last = 0;
+    for (TimelineEntry const& ran : run.timeline.classes[c]) {
+      auto const element = static_cast<std::size_t>(folded.uses[static_cast<std::size_t>(ran.use)].element);
+      if (!std::holds_alternative<Slot>(elements[element]))
+        continue;
+      first = std::min(first, ran.start);
+      last = std::max(last, ran.end);
+    }
+    longest = std::max(longest, last - first);
+    last_of_all = std::max(last_of_all, last);
+  }
+  return Seconds(longest + run.timeline.step.value() - last_of_all);
+}
+
 } // namespace foreplan

@@ -14,6 +14,8 @@ void each_framework_field(F& framework, Visit&& visit) {
   each_sharding_field(framework.sharding, visit);
   visit("attention", framework.attention);
   visit("p2p", framework.p2p);
+  visit("interleaved_p2p", framework.interleaved_p2p);
+  visit("post_validation", framework.post_validation);
   visit("bucket_elements", framework.bucket_elements, 0, most_elements);
   visit("bucket_elements_zero", framework.bucket_elements_zero, 0, most_elements);
   visit("vocabulary_multiple", framework.vocabulary_multiple, 1, 1 << 20);
@@ -88,7 +90,9 @@ Sharding sharding_of(Framework const& framework, Plan const& plan) {
 Plan as_run_by(Framework const& framework, Plan plan) {
   bool const fp16 = plan.parameter_dtype == DType::fp16;
   plan.attention = framework.attention;
-  plan.p2p = plan.schedule == Schedule::interleaved ? P2p::overlapped : framework.p2p;
+  plan.p2p = splits_backward(plan.schedule)           ? P2p::overlapped
+             : plan.schedule == Schedule::interleaved ? framework.interleaved_p2p
+                                                      : framework.p2p;
   plan.recompute_unused = framework.recompute_unused;
   bool const apart = plan.zero_stage == 1 && framework.bucket_elements_zero >= 0;
   plan.bucket_elements = apart ? framework.bucket_elements_zero : framework.bucket_elements;

@@ -112,8 +112,6 @@ std::string unknown_strategy(CsvRow const& row) {
     return "quantized communication (ZeRO++)";
   if (std::string const offload = row.text_or_empty("offload"); !offload.empty() && offload != "none")
     return "offload";
-  if (has(row, "schedule", "zb"))
-    return "zero-bubble schedules";
   if (has(row, "arch_note", "window") || has(row, "arch_note", "chunks of"))
     return "windowed attention";
   if (has(row, "optimizer", "bf16"))
@@ -169,13 +167,22 @@ void share_out_states(CsvRow const& row, Framework const& framework, Plan& plan)
   }
 }
 
+// zb_1p and zb_2p: the authors' scheduler with memory for pp and for 2 pp micro-batches, as H1 and H2 have.
+Schedule schedule_of(CsvRow const& row) {
+  if (has(row, "schedule", "zb_1p"))
+    return Schedule::zb_h1;
+  if (has(row, "schedule", "zb_2p"))
+    return Schedule::zb_h2;
+  return number_or(row, "vpp", 1) > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+}
+
 Plan plan_of(CsvRow const& row, Framework const& framework) {
   Plan plan;
   plan.tp = static_cast<int>(whole(row, "tp"));
   plan.pp = static_cast<int>(whole(row, "pp"));
   plan.dp = static_cast<int>(whole(row, "dp"));
   plan.chunks = static_cast<int>(number_or(row, "vpp", 1));
-  plan.schedule = plan.chunks > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+  plan.schedule = schedule_of(row);
   plan.sequence_parallel = plan.tp > 1 && number_or(row, "tp_sequence_parallel", 0) > 0;
   plan.tp_overlap = plan.sequence_parallel && has(row, "overlap", "tp_comm"); // user buffers
   plan.cp = static_cast<int>(number_or(row, "cp", 1));
@@ -217,7 +224,7 @@ std::string strategy_of(Plan const& plan) {
       text += (text.empty() ? "" : "+") + std::string(name);
   };
   add(plan.tp > 1, "tp");
-  add(plan.pp > 1, plan.chunks > 1 ? "pp interleaved" : "pp");
+  add(plan.pp > 1, splits_backward(plan.schedule) ? "pp zero-bubble" : plan.chunks > 1 ? "pp interleaved" : "pp");
   add(plan.cp > 1, "cp");
   add(plan.dp > 1, plan.zero_stage > 0 ? fmt::format("zero {}", plan.zero_stage) : "dp");
   add(plan.zero_group > 0, "replicas");
@@ -243,9 +250,18 @@ std::string express(CsvRow const& row, Profiles& profiles, PublishedRun& run) {
   run.model = model_of(row, framework, run.plan.tp);
   run.cluster = cluster_of(row, hardware_named(profiles, run.hardware));
   run.strategy = strategy_of(run.plan);
+  run.post_validated = framework.post_validation && splits_backward(run.plan.schedule);
   if (std::vector<PlanFinding> const findings = check(run.model, run.plan); !findings.empty())
     return "plan checker: " + findings[0].rule;
   return "";
+}
+
+constexpr double gib = 1024.0 * 1024 * 1024;
+
+// The zero-bubble paper prints GB; its trainer logs peaks in bytes (megatron/training.py: "mem-allocated-bytes"), so
+// these are 1e9 bytes. Elsewhere "GB" is what nvidia-smi and PyTorch's summaries call so, 2^30.
+double unit_of_memory(PublishedRun const& run) {
+  return run.source == "zero-bubble" && run.memory_note == "GB as printed" ? 1e9 : gib;
 }
 
 } // namespace
@@ -254,7 +270,6 @@ RunTable read_run_table(std::string const& path) {
   CsvTable const table = read_csv(path);
   RunTable result;
   Profiles profiles;
-  constexpr double gib = 1024.0 * 1024 * 1024;
   for (std::size_t i = 0; i < table.rows.size(); ++i) {
     CsvRow const row(table, i);
     PublishedRun run;
@@ -266,8 +281,8 @@ RunTable read_run_table(std::string const& path) {
     run.chip = row.text("chip");
     run.trainer = row.text("framework");
     run.step = number_or(row, "step_s", 0);
-    run.peak_memory = number_or(row, "peak_mem_gib", 0) * gib;
     run.memory_note = row.text_or_empty("mem_note");
+    run.peak_memory = number_or(row, "peak_mem_gib", 0) * unit_of_memory(run);
     run.memory_trust = row.text_or_empty("mem_trust");
     run.verdict = row.text_or_empty("verdict");
     run.estimated_need = number_or(row, "est_gib", 0) * gib;

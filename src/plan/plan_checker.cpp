@@ -576,16 +576,6 @@ void check_states(Plan const& plan, Findings& findings) {
          fmt::format("a gradient norm cannot be clipped to {}; 0 means never", plan.gradient_clip), {0});
 }
 
-// Fields that a plan has and no pass serves yet.
-void check_not_yet_there(Plan const& plan, Findings& findings) {
-  auto absent = [&](std::string_view field, bool is_set) {
-    if (is_set)
-      find(findings, fmt::format("{} is not there yet", field),
-           fmt::format("{}: no pass serves it yet; leave it out", field), {0});
-  };
-  absent("delayed_update", plan.offload.delayed_update);
-}
-
 } // namespace
 
 std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
@@ -610,7 +600,6 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
     check_recompute(model, plan, findings);
   check_tp_bits(model, plan, findings);
   check_states(plan, findings);
-  check_not_yet_there(plan, findings);
   return findings;
 }
 

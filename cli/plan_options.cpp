@@ -132,7 +132,10 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.bucket_elements = 100'000'000;
   if (parsed.count("framework") == 0)
     return plan;
-  Plan run = as_run_by(framework_of(parsed), plan);
+  Framework const framework = framework_of(parsed);
+  Plan run = as_run_by(framework, plan);
+  if (parsed.count("cp-type") == 0)
+    run.cp_type = framework.cp_type;
   if (parsed.count("attention") > 0)
     run.attention = plan.attention;
   return run;

@@ -98,8 +98,6 @@ Plan as_run_by(Framework const& framework, Plan plan) {
   plan.bucket_elements = apart ? framework.bucket_elements_zero : framework.bucket_elements;
   plan.gradient_dtype = fp16 ? framework.gradient_dtype_fp16 : framework.gradient_dtype;
   plan.reduction_dtype = fp16 ? framework.reduction_dtype_fp16 : framework.reduction_dtype;
-  if (plan.cp_type == ContextParallel::all_gather)
-    plan.cp_type = framework.cp_type;
   plan.sharding = sharding_of(framework, plan);
   plan.execution = framework.execution;
   return plan;

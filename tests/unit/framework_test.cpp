@@ -77,7 +77,8 @@ TEST_CASE("a framework says how states are shared out", "[framework]") {
   CHECK(run.sharding.max_live == 1000);
   CHECK(run.sharding.reshard == Reshard::after_use);
   CHECK_FALSE(run.sharding.reduce_once);
-  CHECK(run.cp_type == ContextParallel::ring);
+  CHECK(framework.cp_type == ContextParallel::ring);
+  CHECK(run.cp_type == ContextParallel::all_gather); // the plan's own
   plan.pp = 2;
   run = as_run_by(framework, plan);
   CHECK(run.sharding.reshard == Reshard::after_step);

@@ -186,6 +186,7 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   plan.sequence_parallel = plan.tp > 1 && number_or(row, "tp_sequence_parallel", 0) > 0;
   plan.tp_overlap = plan.sequence_parallel && has(row, "overlap", "tp_comm"); // user buffers
   plan.cp = static_cast<int>(number_or(row, "cp", 1));
+  plan.cp_type = framework.cp_type;
   share_out_states(row, framework, plan);
   choose_recomputation(row, plan);
   plan.sequence_length = whole(row, "seq_len");

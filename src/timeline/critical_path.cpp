@@ -32,6 +32,7 @@ std::string_view to_string(PathPart part) {
     case PathPart::weight_gradient: return "weight gradient";
     case PathPart::transfer: return "transfer";
     case PathPart::reduction: return "gradient reduction";
+    case PathPart::codes: return "quantization";
     case PathPart::optimizer: return "optimizer";
   }
   return "?";

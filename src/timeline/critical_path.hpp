@@ -27,6 +27,7 @@ enum class PathPart : std::uint8_t {
   weight_gradient,
   transfer,
   reduction,
+  codes, // what is moved is quantized, dequantized
   optimizer
 };
 std::string_view to_string(PathPart part);

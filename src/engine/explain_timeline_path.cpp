@@ -33,7 +33,11 @@ PathPart part_of(Op const& op, SlotKind kind, bool step_level) {
     case OpKind::wait: return PathPart::setup;
     case OpKind::copy: return PathPart::offload;
     case OpKind::all_gather: return PathPart::gather;
+    case OpKind::all_to_all:
     case OpKind::reduce_scatter: return PathPart::reduction;
+    case OpKind::quantize:
+    case OpKind::dequantize:
+    case OpKind::requantize: return PathPart::codes;
     case OpKind::all_reduce: return op.host_sync ? PathPart::optimizer : PathPart::reduction; // the global norm
     default: return PathPart::optimizer;
   }

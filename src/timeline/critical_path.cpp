@@ -36,6 +36,7 @@ std::string_view to_string(PathPart part) {
     case PathPart::transfer: return "transfer";
     case PathPart::reduction: return "gradient reduction";
     case PathPart::offload: return "copies";
+    case PathPart::codes: return "quantization";
     case PathPart::optimizer: return "optimizer";
   }
   return "?";

@@ -1,8 +1,9 @@
 """`foreplan accuracy ... --json` as data frames. Nothing of the model is computed here: columns are fields of the JSON.
 
-Two files, each named by an environment variable; without it the command is run, on the published measurements:
+Three files, each named by an environment variable; without it the command is run, on the published measurements:
   FOREPLAN_COLLECTIVES  `foreplan accuracy collectives --json`
   FOREPLAN_KERNELS      `foreplan accuracy kernels --json`
+  FOREPLAN_RUNS         `foreplan accuracy runs --json`
 $FOREPLAN is the binary; without it, the repository's ./foreplan.
 """
 
@@ -20,8 +21,7 @@ MEBIBYTE = 1 << 20
 _ROOT = Path(__file__).resolve().parent.parent
 
 
-def read(what):
-    """what: collectives or kernels -> the report, its rows as a frame, its bands as a frame"""
+def _report(what, format_):
     path = os.environ.get(f"FOREPLAN_{what.upper()}")
     if path:
         with open(path, encoding="utf-8") as file:
@@ -30,9 +30,21 @@ def read(what):
         binary = os.environ.get("FOREPLAN", str(_ROOT / "foreplan"))
         done = subprocess.run([binary, "accuracy", what, "--json"], cwd=_ROOT, check=True, capture_output=True)
         report = json.loads(done.stdout)
-    if report.get("format") != "foreplan accuracy 1":
-        raise ValueError(f"{path or what}: format {report.get('format')!r}, must be 'foreplan accuracy 1'")
+    if report.get("format") != format_:
+        raise ValueError(f"{path or what}: format {report.get('format')!r}, must be {format_!r}")
+    return report
+
+
+def read(what):
+    """what: collectives or kernels -> the report, its rows as a frame, its bands as a frame"""
+    report = _report(what, "foreplan accuracy 1")
     return report, pd.DataFrame(report["rows"]), pd.DataFrame(report["bands"])
+
+
+def read_runs():
+    """training runs that are scored: trust A and B, neither in the slow mode nor at the memory cliff"""
+    rows = pd.DataFrame(_report("runs", "foreplan run accuracy 1")["rows"])
+    return rows[rows["trust"].isin(("A", "B")) & (rows["class"] == 0)]
 
 
 def p90_of_chip(bands, chip, bytes_):

@@ -21,7 +21,7 @@ bool near_cliff(Bytes needed, Bytes usable);
 bool may_be_slow(Plan const& plan, Cluster const& cluster);
 // What such plans of the sweep lost on 2 to 16 nodes, the median, in seconds a micro-batch and tp. Half of the plans on 2
 // nodes, two thirds on 16 and nearly all on 32 and more took 1.3 times as long as predicted, or longer.
-inline constexpr double slow_mode_loss = 0.0137;
+inline constexpr double slow_mode_loss = 0.015;
 
 // The predicted step with what these two are expected to add: what plans should be ranked by.
 Seconds with_risk(Seconds step, Plan const& plan, Cluster const& cluster, Bytes needed, double loss = slow_mode_loss);

@@ -10,7 +10,9 @@ export HOME=$folder MPLCONFIGDIR=$folder/matplotlib PYTHONDONTWRITEBYTECODE=1 # 
 
 "$FOREPLAN" accuracy collectives --json >"$folder/collectives.json"
 "$FOREPLAN" accuracy kernels --json >"$folder/kernels.json"
+"$FOREPLAN" accuracy runs --json >"$folder/runs.json"
 export FOREPLAN_COLLECTIVES=$folder/collectives.json FOREPLAN_KERNELS=$folder/kernels.json
+export FOREPLAN_RUNS=$folder/runs.json
 "$python" -m nbconvert --log-level=WARN --to notebook --execute --ExecutePreprocessor.timeout=100 \
   --output-dir "$folder" --output executed.ipynb notebooks/accuracy.ipynb 2>"$folder/log" ||
   { cat "$folder/log" >&2; exit 1; }

@@ -39,13 +39,24 @@ std::string cp_cell(Plan const& plan) {
   return plan.cp > 1 ? fmt::format("{} {}", plan.cp, to_string(plan.cp_type)) : "-";
 }
 
+// How tensor-parallel communication hides; "-": as it is.
+std::string overlap_cell(Plan const& plan) {
+  if (plan.tp_overlap)
+    return "tp overlap";
+  return plan.domino_slices > 1 ? fmt::format("Domino {}", to_string(plan.domino)) : "-";
+}
+
 std::string candidates_table(std::vector<Candidate> const& candidates, std::size_t top, SearchRequest const& request) {
   bool const any_cp = std::any_of(candidates.begin(), candidates.end(),
                                   [](Candidate const& c) { return c.plan.cp > 1; });
   std::vector<std::vector<std::string>> rows{{"#", "tp", "pp", "chunks", "dp", "micro-batch", "sp", "zero", "recompute",
                                               "step", "tokens/s/device", "peak", "of usable"}};
+  bool const any_overlap = std::any_of(candidates.begin(), candidates.end(),
+                                       [](Candidate const& c) { return overlap_cell(c.plan) != "-"; });
   if (any_cp)
     rows[0].push_back("cp");
+  if (any_overlap)
+    rows[0].push_back("overlap");
   for (std::size_t i = 0; i < candidates.size() && i < top; ++i) {
     Candidate const& c = candidates[i];
     std::vector<std::string> row{fmt::format("{}", i + 1)};
@@ -58,6 +69,8 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
     row.push_back(percent(c.peak / usable_memory(request.cluster.profile)));
     if (any_cp)
       row.push_back(cp_cell(c.plan));
+    if (any_overlap)
+      row.push_back(overlap_cell(c.plan));
     rows.push_back(std::move(row));
   }
   return table(rows);
@@ -161,6 +174,8 @@ std::string describe_short(Plan const& plan) {
   text += fmt::format(" dp {}", plan.dp);
   if (plan.sequence_parallel)
     text += " sp";
+  if (overlap_cell(plan) != "-")
+    text += " " + overlap_cell(plan);
   text += fmt::format(" zero {} b {}", plan.zero_stage, plan.micro_batch);
   if (plan.recompute != Recompute::none)
     text += fmt::format(" {} recompute", to_string(plan.recompute));

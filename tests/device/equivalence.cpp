@@ -1,7 +1,8 @@
 // Every plan is the same training step, on real processes: three steps of a plan, each rank a process with a thread a
 // stream, communicating over MPI, give the loss and the weights of the model trained on one device.
-// Usage: mpirun -n RANKS equivalence [all | pairs | overlap]. Runs every combination of 2 and 4 ranks, and of 8 as few as have all pairs
-// of settings; with "all" every one of 8 too, with "pairs" few of each, with "overlap" only those of Domino and of overlapped products. Plans of fewer ranks run beside each other.
+// Usage: mpirun -n RANKS equivalence [all | pairs | overlap]. Runs every combination of 2 and 4 ranks, and of 8 as few as
+// have all pairs of settings; with "all" every one of 8 too, with "pairs" few of each, with "overlap" only those of Domino
+// and of overlapped products. Plans of fewer ranks run beside each other.
 #include "program/compile.hpp"
 #include "tests/equivalence/models.hpp"
 #include "tests/equivalence/plans.hpp"

@@ -34,15 +34,18 @@ RatioAccuracyReport ratio_accuracy(std::string const& data) {
     else
       ++report.left_out[why];
   }
+  std::vector<JudgedRatio> const hidden = hidden_shares(report.rows);
+  report.rows.insert(report.rows.end(), hidden.begin(), hidden.end());
   return report;
 }
 
 std::string ratio_accuracy_text(RatioAccuracyReport const& report) {
   std::string text = fmt::format("Published ratios, {}\n\n", report.data);
-  std::vector<std::vector<std::string>> lines{{"row", "", "measured", "predicted", "error"}};
+  std::vector<std::vector<std::string>> lines{{"row", "", "measured", "predicted", "difference", "error"}};
   std::vector<double> ratios;
   for (JudgedRatio const& row : report.rows) {
     lines.push_back({row.id, row.what, fmt::format("{:.3f}", row.measured), fmt::format("{:.3f}", row.predicted),
+                     fmt::format("{:+.3f}", row.predicted - row.measured),
                      fmt::format("{:+.1f} %", 100 * (row.predicted / row.measured - 1))});
     ratios.push_back(std::log(row.predicted / row.measured));
   }

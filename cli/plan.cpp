@@ -61,6 +61,13 @@ std::string offload_cell(Offload const& offload) {
   return text.empty() ? "-" : text;
 }
 
+// How tensor-parallel communication hides; "-": as it is.
+std::string overlap_cell(Plan const& plan) {
+  if (plan.tp_overlap)
+    return "tp overlap";
+  return plan.domino_slices > 1 ? fmt::format("Domino {}", to_string(plan.domino)) : "-";
+}
+
 std::string candidates_table(std::vector<Candidate> const& candidates, std::size_t top, SearchRequest const& request) {
   bool const any_offload = std::any_of(candidates.begin(), candidates.end(),
                                        [](Candidate const& c) { return c.plan.offload != Offload{}; });
@@ -68,6 +75,8 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
                                   [](Candidate const& c) { return c.plan.cp > 1; });
   std::vector<std::vector<std::string>> rows{{"#", "tp", "pp", "chunks", "dp", "micro-batch", "sp", "zero", "recompute",
                                               "step", "tokens/s/device", "peak", "of usable"}};
+  bool const any_overlap = std::any_of(candidates.begin(), candidates.end(),
+                                       [](Candidate const& c) { return overlap_cell(c.plan) != "-"; });
   if (any_cp)
     rows[0].push_back("cp");
   bool const any_layout = std::any_of(candidates.begin(), candidates.end(),
@@ -76,6 +85,8 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
     rows[0].push_back("blocks");
   if (any_offload)
     rows[0].push_back("offload");
+  if (any_overlap)
+    rows[0].push_back("overlap");
   for (std::size_t i = 0; i < candidates.size() && i < top; ++i) {
     Candidate const& c = candidates[i];
     std::vector<std::string> row{fmt::format("{}", i + 1)};
@@ -92,6 +103,8 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
       row.push_back(c.plan.layout.empty() ? "even" : layout_text(c.plan.layout));
     if (any_offload)
       row.push_back(offload_cell(c.plan.offload));
+    if (any_overlap)
+      row.push_back(overlap_cell(c.plan));
     rows.push_back(std::move(row));
   }
   return table(rows);
@@ -195,6 +208,8 @@ std::string describe_short(Plan const& plan) {
   text += fmt::format(" dp {}", plan.dp);
   if (plan.sequence_parallel)
     text += " sp";
+  if (overlap_cell(plan) != "-")
+    text += " " + overlap_cell(plan);
   text += fmt::format(" zero {} b {}", plan.zero_stage, plan.micro_batch);
   if (plan.recompute != Recompute::none)
     text += fmt::format(" {} recompute", recompute_text(plan));

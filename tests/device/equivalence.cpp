@@ -1,7 +1,8 @@
 // Every plan is the same training step, on real processes: three steps of a plan, each rank a process with a thread a
 // stream, communicating over MPI, give the loss and the weights of the model trained on one device.
-// Usage: mpirun -n RANKS equivalence [all | pairs]. Runs every combination of 2 and 4 ranks, and of 8 as few as have all pairs
-// of settings; with "all" every one of 8 too, with "pairs" few of each. Plans of fewer ranks run beside each other.
+// Usage: mpirun -n RANKS equivalence [all | pairs | overlap]. Runs every combination of 2 and 4 ranks, and of 8 as few as
+// have all pairs of settings; with "all" every one of 8 too, with "pairs" few of each, with "overlap" only those of Domino
+// and of overlapped products. Plans of fewer ranks run beside each other.
 #include "program/compile.hpp"
 #include "tests/equivalence/models.hpp"
 #include "tests/equivalence/plans.hpp"
@@ -180,6 +181,12 @@ int main(int argc, char** argv) {
       all.push_back(test);
   for (EquivalenceCase const& test : quantized_cases())
     all.push_back(test);
+  if (extent == "overlap")
+    all.clear();
+  // Of these the interpreter runs all; a prime step takes some with each setting.
+  for (std::vector<EquivalenceCase> const& cases : {domino_cases(1), tp_overlap_cases(1)})
+    for (std::size_t i = 0; i < cases.size(); i += 31)
+      all.push_back(cases[i]);
   int wrong = run_all(one_rank_cases(), 1, job);
   for (int ranks = 2; ranks <= job.size() && job.size() % ranks == 0; ranks *= 2) {
     bool const few = extent == "pairs" || (extent != "all" && ranks >= 8);

@@ -76,6 +76,12 @@ Plan random_plan(Random& random, Model const& model, int most_ranks) {
     plan.bucket_elements = one_of(random, {0, 100'000'000, 400'000'000});
     plan.gradient_dtype = one_of(random, {0, 1}) == 1 ? DType::bf16 : DType::fp32;
     plan.reduction_dtype = one_of(random, {0, 1}) == 1 ? DType::bf16 : DType::fp32;
+    // A third of the plans with tp hide its communication.
+    if (plan.tp > 1 && plan.micro_batches() % 3 == 0) {
+      plan.tp_overlap = plan.sequence_parallel;
+      plan.domino_slices = plan.sequence_parallel ? 1 : static_cast<int>(plan.micro_batch);
+      plan.domino = static_cast<Domino>(plan.domino_slices > 1 && plan.pp == 1 ? plan.zero_stage % 3 : 0);
+    }
     if (plan.world_size() <= most_ranks && check(model, plan).empty())
       return plan;
   }

@@ -111,3 +111,19 @@ TEST_CASE("the same for sizes that divide badly") {
   }
   CHECK(plans > 1'000);
 }
+
+TEST_CASE("Domino and tp overlap are searched where a constraint names them") {
+  Model const model = read_model(std::string(FOREPLAN_ROOT) + "/models/llama-2-13b.json");
+  auto const count = [&](std::vector<Constraint> const& constraints) {
+    std::vector<Plan> const plans = search_space(model, 8, 8, 2048, 32, constraints).plans;
+    return std::pair{std::count_if(plans.begin(), plans.end(), [](Plan const& plan) { return plan.domino_slices > 1; }),
+                     std::count_if(plans.begin(), plans.end(), [](Plan const& plan) { return plan.tp_overlap; })};
+  };
+  CHECK(count({}) == std::pair<std::ptrdiff_t, std::ptrdiff_t>{0, 0});
+  auto const [domino, none] = count({read_constraint("--require", "domino-slices=2")});
+  CHECK(domino > 0);
+  CHECK(none == 0);
+  auto const [zero, overlapped] = count({read_constraint("--require", "tp-overlap=on")});
+  CHECK(zero == 0);
+  CHECK(overlapped > 0);
+}

@@ -7,7 +7,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 namespace foreplan {
 
@@ -50,12 +52,12 @@ Report run_megatron(Model const& model, Plan const& plan, Cluster const& cluster
   return simulate(model, as_run_by(read_framework(FOREPLAN_FRAMEWORKS "/megatron-lm-2024.json"), plan), cluster, {});
 }
 
-// In the released default form. (The blog draws the paper's; the forward of the code first released, DeepSpeed 0.16.0, stands
-// between the paper's and the intra-layer form.)
+// The charts are of November 2024, as is the code first released (DeepSpeed 0.16.0, runtime/domino/transformer.py), whose
+// layers wait for their own reductions: of the forms here the intra-layer one is nearest. The inter-layer path came later.
 Report run_domino(Model const& model, Plan const& plan, Cluster const& cluster) {
   Plan run = as_run_by(read_framework(FOREPLAN_FRAMEWORKS "/deepspeed-domino.json"), plan);
   run.domino_slices = 2;
-  run.domino = Domino::inter_layer;
+  run.domino = Domino::intra_layer;
   return simulate(model, run, cluster, {});
 }
 
@@ -103,6 +105,23 @@ std::optional<JudgedRatio> judged_domino_ratio(CsvRow const& row, std::string& w
                      fmt::format("{}, tp {}, {} tokens, {}{}", model.name, plan.tp, plan.sequence_length,
                                  domino ? "Domino " : "Megatron-LM ", what),
                      row.required("rel_value"), predicted};
+}
+
+std::vector<JudgedRatio> hidden_shares(std::vector<JudgedRatio> const& rows) {
+  constexpr std::string_view domino = "_domino";
+  auto const hidden = [](double d, double m) { return 1 - (1 / d - 1) / (1 / m - 1); };
+  std::vector<JudgedRatio> shares;
+  for (JudgedRatio const& row : rows) {
+    if (!row.id.ends_with(domino))
+      continue;
+    std::string const run = row.id.substr(0, row.id.size() - domino.size());
+    auto const other = std::find_if(rows.begin(), rows.end(),
+                                    [&](JudgedRatio const& candidate) { return candidate.id == run + "_megatron"; });
+    if (other != rows.end())
+      shares.push_back({run + "_hidden", "share of tp communication that Domino hides",
+                        hidden(row.measured, other->measured), hidden(row.predicted, other->predicted)});
+  }
+  return shares;
 }
 
 } // namespace foreplan

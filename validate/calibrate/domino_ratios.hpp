@@ -6,6 +6,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace foreplan {
 
@@ -14,5 +15,9 @@ bool is_of_domino(CsvRow const& row);
 
 // Nothing, and why, where the row cannot be expressed.
 std::optional<JudgedRatio> judged_domino_ratio(CsvRow const& row, std::string& why_not);
+
+// Of each pair of rows that give Domino's and Megatron-LM's throughput d and m relative to that without communication: the
+// share of the communication that Domino hides, 1 - (1 / d - 1) / (1 / m - 1).
+std::vector<JudgedRatio> hidden_shares(std::vector<JudgedRatio> const& rows);
 
 } // namespace foreplan

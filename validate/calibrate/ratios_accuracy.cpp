@@ -72,6 +72,8 @@ RatioAccuracyReport ratio_accuracy(std::string const& data) {
       ++report.left_out[why];
   }
   report.phases = zero_pp_phases();
+  std::vector<JudgedRatio> const hidden = hidden_shares(report.rows);
+  report.rows.insert(report.rows.end(), hidden.begin(), hidden.end());
   return report;
 }
 
@@ -102,10 +104,11 @@ std::string zero_pp_text(std::vector<JudgedRatio> const& rows) {
 
 std::string ratio_accuracy_text(RatioAccuracyReport const& report) {
   std::string text = fmt::format("Published ratios, {}\n\n", report.data);
-  std::vector<std::vector<std::string>> lines{{"row", "", "measured", "predicted", "error"}};
+  std::vector<std::vector<std::string>> lines{{"row", "", "measured", "predicted", "difference", "error"}};
   std::vector<double> ratios;
   for (JudgedRatio const& row : report.rows) {
     lines.push_back({row.id, row.what, fmt::format("{:.3f}", row.measured), fmt::format("{:.3f}", row.predicted),
+                     fmt::format("{:+.3f}", row.predicted - row.measured),
                      fmt::format("{:+.1f} %", 100 * (row.predicted / row.measured - 1))});
     ratios.push_back(std::log(row.predicted / row.measured));
   }

@@ -184,7 +184,7 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   plan.chunks = static_cast<int>(number_or(row, "vpp", 1));
   plan.schedule = schedule_of(row);
   plan.sequence_parallel = plan.tp > 1 && number_or(row, "tp_sequence_parallel", 0) > 0;
-  plan.tp_overlap = plan.sequence_parallel && has(row, "overlap", "tp_comm"); // user buffers
+  plan.tp_overlap = plan.sequence_parallel && (has(row, "overlap", "tp_comm") || has(row, "overlap", "async_tp"));
   plan.cp = static_cast<int>(number_or(row, "cp", 1));
   plan.cp_type = framework.cp_type;
   share_out_states(row, framework, plan);

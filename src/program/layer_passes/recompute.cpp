@@ -34,13 +34,13 @@ public:
     return op;
   }
 
-  // What holds the tensor's value in the backward: the rebuilt tensor if there is one.
-  TensorId current(TensorId id) const {
-    auto const found = rebuilt_.find(id);
-    return found == rebuilt_.end() ? id : found->second;
-  }
+  // What holds the tensor's value in the backward: the rebuilt tensor if there is one, or if parts of it are rebuilt.
+  TensorId current(TensorId id) { return buffers_.contains(layer_[id].buffer) ? rebuilt(id) : id; }
 
-  void forget(TensorId id) { rebuilt_.erase(id); }
+  void forget(TensorId id) {
+    rebuilt_.erase(id);
+    buffers_.erase(layer_[id].buffer);
+  }
 
 private:
   // In-place ops write a tensor that has been rebuilt already; views of one buffer stay views of one buffer.
@@ -72,7 +72,7 @@ private:
   std::map<BufferRef, std::int32_t> buffers_;
 };
 
-void redirect_reads(std::vector<Op>& ops, Rebuilder const& rebuilder) {
+void redirect_reads(std::vector<Op>& ops, Rebuilder& rebuilder) {
   for (Op& op : ops) {
     for (TensorId& id : op.reads)
       id = rebuilder.current(id);

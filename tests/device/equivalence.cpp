@@ -167,11 +167,14 @@ int main(int argc, char** argv) {
   std::vector<EquivalenceCase> all = equivalence_cases(1);
   for (EquivalenceCase const& test : context_parallel_cases(1))
     all.push_back(test);
+  std::vector<EquivalenceCase> const offloaded = offload_cases(300); // with real files for drives
   int wrong = run_all(one_rank_cases(), 1, job);
   for (int ranks = 2; ranks <= job.size() && job.size() % ranks == 0; ranks *= 2) {
     bool const few = extent == "pairs" || (extent != "all" && ranks >= 8);
     std::vector<EquivalenceCase> const cases = of_ranks(all, ranks);
     wrong += run_all(few ? with_all_pairs(cases) : cases, ranks, job);
+    if (ranks <= 4)
+      wrong += run_all(of_ranks(offloaded, ranks), ranks, job);
   }
   if (job.size() > 1)
     wrong += run_damaged(job);

@@ -175,13 +175,18 @@ void keep_longest(std::vector<OpExplanation>& ops, std::size_t most) {
 std::string rate_cell(BytesPerSecond rate) { return rate > BytesPerSecond(0) ? to_string(rate) : "-"; }
 
 std::string offload_sentence(std::vector<OffloadNeed> const& needs) {
-  std::string hidden, exposed;
+  std::string hidden, exposed, needed;
+  bool const is_known = std::any_of(needs.begin(), needs.end(),
+                                    [](OffloadNeed const& need) { return need.host > BytesPerSecond(0); });
   for (OffloadNeed const& need : needs) {
+    needed += fmt::format("{}{} {} per device", needed.empty() ? "" : ", ", need.what, to_string(need.hides));
     bool const is_hidden = need.exposed == Seconds(0);
     std::string& list = is_hidden ? hidden : exposed;
     list += fmt::format("{}{} ({} per device{})", list.empty() ? "" : ", ", need.what, to_string(need.hides),
                         is_hidden ? "" : ", else " + to_string(need.exposed) + " a step show");
   }
+  if (!is_known)
+    return wrapped("", "To hide them: " + needed + ". What its hosts give, the profile does not say (node.host).");
   return wrapped("", (hidden.empty() ? std::string("Nothing would hide.") : "Hidden: " + hidden + ".") +
                          (exposed.empty() ? "" : " Not: " + exposed + "."));
 }

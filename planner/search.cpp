@@ -83,16 +83,22 @@ SearchSpace space_of(SearchRequest const& request, int nodes) {
 }
 
 // Twin-Flow (DeepSpeed, "offload ratio"): of an optimizer on the host that fits, the largest part that the device has room
-// for stays there. In percent.
+// for stays there. In percent. When all of it could, that is another plan of the space.
 void keep_what_fits(SearchRequest const& request, Candidate& candidate) {
+  auto fits = [&](Plan const& plan) {
+    return fit_of(memory_needs(request.model, plan), request.cluster.profile, request.headroom) == Fit::fits;
+  };
+  Plan all = candidate.plan;
+  all.offload.optimizer = MemoryTier::device;
+  if (fits(all))
+    return;
   Candidate best = candidate;
   for (int least = 1, most = 99; least <= most;) {
     int const middle = (least + most) / 2;
     Plan plan = candidate.plan;
     plan.offload.ratio = middle / 100.0;
-    MemoryNeeds const needs = memory_needs(request.model, plan);
-    if (fit_of(needs, request.cluster.profile, request.headroom) == Fit::fits) {
-      best = {plan, needs.device, Fit::fits, Seconds(0), Seconds(0)};
+    if (fits(plan)) {
+      best = {plan, peak_memory(request.model, plan), Fit::fits, Seconds(0), Seconds(0)};
       most = middle - 1;
     } else {
       least = middle + 1;

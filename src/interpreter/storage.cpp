@@ -73,12 +73,16 @@ public:
 private:
   void place_persistent() {
     std::int64_t next = 0;
-    for (Buffer const& buffer : stage_.buffers) {
-      storage_.persistent.push_back(buffer.persistent ? next : -1);
-      if (!buffer.persistent)
-        continue;
-      next += aligned(size_of(buffer));
-      in_use_ += buffer.tier == MemoryTier::device ? size_of(buffer) : 0;
+    storage_.persistent.assign(stage_.buffers.size(), -1);
+    for (MemoryTier tier : {MemoryTier::device, MemoryTier::host, MemoryTier::disk}) {
+      std::int64_t const begin = next;
+      for (std::size_t b = 0; b < stage_.buffers.size(); ++b)
+        if (Buffer const& buffer = stage_.buffers[b]; buffer.persistent && buffer.tier == tier) {
+          storage_.persistent[b] = next;
+          next += aligned(size_of(buffer));
+          in_use_ += tier == MemoryTier::device ? size_of(buffer) : 0;
+        }
+      storage_.drives = {begin, next}; // the last of them
     }
     storage_.peak = in_use_;
     std::int64_t const ids = aligned(ids_of_micro_batch() * program_.plan.micro_batches());

@@ -1,6 +1,6 @@
 // Where the tensors of a stage program lie in the memory of a rank, fixed before anything runs. Ranks of a stage share
 // the layout:
-//   persistent buffers | token ids | labels | arena of all temporaries
+//   persistent buffers: the device's, the host's, the drives' | token ids | labels | arena of all temporaries
 // An arena address is given at a buffer's first access in issue order and free for whatever is issued after the op that
 // releases it, as in a stream-ordered caching allocator: a wait that is missing lets one buffer overwrite another.
 #pragma once
@@ -58,6 +58,7 @@ struct StageStorage {
   std::vector<BoundOperand> operands;
   std::vector<Range> releases;
   std::vector<std::int64_t> persistent; // address by BufferId of the stage; -1: a temporary
+  Range drives;                         // addresses of what lives on drives
   std::int64_t tokens = 0;              // address of the token ids, micro-batch by micro-batch
   std::int64_t labels = 0;
   std::int64_t arena = 0;

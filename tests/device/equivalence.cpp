@@ -187,11 +187,14 @@ int main(int argc, char** argv) {
   for (std::vector<EquivalenceCase> const& cases : {domino_cases(1), tp_overlap_cases(1)})
     for (std::size_t i = 0; i < cases.size(); i += 31)
       all.push_back(cases[i]);
+  std::vector<EquivalenceCase> const offloaded = offload_cases(300); // with real files for drives
   int wrong = run_all(one_rank_cases(), 1, job);
   for (int ranks = 2; ranks <= job.size() && job.size() % ranks == 0; ranks *= 2) {
     bool const few = extent == "pairs" || (extent != "all" && ranks >= 8);
     std::vector<EquivalenceCase> const cases = of_ranks(all, ranks);
     wrong += run_all(few ? with_all_pairs(cases) : cases, ranks, job);
+    if (ranks <= 4)
+      wrong += run_all(of_ranks(offloaded, ranks), ranks, job);
   }
   if (job.size() > 1)
     wrong += run_damaged(job);

@@ -6,6 +6,7 @@
 #include "tests/engine/random_plan.hpp"
 #include "tests/equivalence/plans.hpp"
 #include "timeline/memory.hpp"
+#include "validate/devices/drive.hpp"
 #include "validate/devices/measure.hpp"
 #include "validate/devices/measured_timeline.hpp"
 #include "validate/devices/program_hash.hpp"
@@ -138,4 +139,15 @@ TEST_CASE("a file is written whole or not at all", "[device]") {
   CHECK_THROWS_AS(require_writable(folder / "none" / "a.json", "--json"), InputError);
   CHECK_THROWS_AS(require_writable(folder, "--json"), InputError);
   fs::remove_all(folder);
+}
+
+TEST_CASE("a drive keeps bytes at any offset, beside others in the same block", "[device]") {
+  Drive drive(drive_path(), 10'000);
+  std::vector<unsigned char> first(5000, 1), second(5000, 2), all(10'000);
+  drive.write(0, first.data(), 5000);
+  drive.write(5000, second.data(), 5000); // blocks of 4096: both lie in the second
+  drive.write(4999, &second[0], 1);
+  drive.read(0, all.data(), 10'000);
+  CHECK(std::count(all.begin(), all.end(), 1) == 4999);
+  CHECK(std::count(all.begin(), all.end(), 2) == 5001);
 }

@@ -334,6 +334,31 @@ TEST_CASE("tp overlap needs sequence parallelism, and does not go with Domino") 
   CHECK(overlapped([](Plan& plan) { plan.domino_columns = 2; })[0].rule == "Domino without sequence parallelism");
 }
 
+TEST_CASE("offload: shards of ZeRO 3, an optimizer beside them, sub-groups of drives, full recompute") {
+  auto outside = [](auto change) {
+    return findings([&](Plan& plan) {
+      plan.zero_stage = 3;
+      plan.offload.optimizer = plan.offload.parameters = MemoryTier::host;
+      change(plan);
+    });
+  };
+  CHECK(outside([](Plan&) {}).empty());
+  CHECK(outside([](Plan& plan) { plan.zero_stage = 2; })[0].rule == "offload_parameters needs zero_stage 3");
+  CHECK(outside([](Plan& plan) { plan.zero_stage = 2; })[0].nearest == std::vector<std::int64_t>{3});
+  CHECK(outside([](Plan& plan) { plan.offload.optimizer = MemoryTier::device; })[0].rule ==
+        "offload_parameters needs offload_optimizer");
+  CHECK(outside([](Plan& plan) { plan.offload.ratio = 0.5; })[0].rule == "offload_parameters needs offload_optimizer");
+  CHECK(outside([](Plan& plan) { plan.offload.sub_group = 8; })[0].rule == "sub_group needs offload_optimizer disk");
+  CHECK(outside([](Plan& plan) {
+          plan.offload.optimizer = MemoryTier::disk;
+          plan.offload.tile = 8;
+        })[0]
+            .rule == "offload_tile needs offload_optimizer host");
+  CHECK(outside([](Plan& plan) { plan.offload.checkpoints = true; })[0].rule ==
+        "offload_checkpoints needs full recompute");
+  CHECK(outside([](Plan& plan) { plan.offload.prefetch = -1; })[0].rule == "offload_prefetch is not negative");
+}
+
 TEST_CASE("dtypes are floats; buckets and clipping are not negative") {
   CHECK(only([](Plan& plan) { plan.parameter_dtype = DType::uint8; }).text ==
         "parameter_dtype uint8 cannot hold it; valid: bf16, fp16, fp32");

@@ -1,6 +1,8 @@
 // What an offloaded optimizer costs, in the limits where a closed form says it (ZeRO-Offload, arXiv 2101.06840).
 #include "cluster/read_profile.hpp"
 #include "model/read_model.hpp"
+#include "planner/bounds.hpp"
+#include "planner/search.hpp"
 #include "planner/simulate.hpp"
 #include "program/compile.hpp"
 #include "report/report.hpp"
@@ -86,4 +88,75 @@ TEST_CASE("bound by nothing: hidden", "[offload]") {
   Report const report = simulate(llama(), offloaded(), cluster);
   CHECK(report.breakdown.exposed_offload.value() < 0.01 * report.step.value());
   CHECK(to_text(report).find("A rank pins") != std::string::npos);
+}
+
+// Drives alone are slow. Of each of a rank's P / 8 parameters an update reads 12 bytes of states and 4 of gradient, and writes 12;
+// the 8 ranks share the node's drives. Reads and writes run side by side, sub-group by sub-group.
+TEST_CASE("bound by drives: the longer of 16 bytes read and 12 written", "[offload]") {
+  Cluster cluster = node();
+  Host& host = *cluster.profile.node.host;
+  host.memory_bandwidth = host.core_bandwidth = host.link = host.shared_link = BytesPerSecond(1e15);
+  Plan plan = offloaded();
+  plan.offload.optimizer = MemoryTier::disk;
+  plan.offload.sub_group = 10'000'000;
+  plan.gradient_dtype = DType::fp32;
+  double const read = 16 * 8 * parameters_of_a_rank() / (host.drive_read.value() * host.drives);
+  double const written = 12 * 8 * parameters_of_a_rank() / (host.drive_write.value() * host.drives);
+  Report const report = simulate(llama(), plan, cluster);
+  // Behind the passes, those gradients are still written that no pass hid: 4 bytes at most, before anything else is.
+  double const left = 4 * 8 * parameters_of_a_rank() / (host.drive_write.value() * host.drives);
+  CHECK(report.breakdown.exposed_offload.value() > std::max(read, written));
+  CHECK(report.breakdown.exposed_offload.value() < 1.05 * (std::max(read, written) + left));
+}
+
+// Whole parameters and gradients take 6 of 8e9 bytes, about 55 GB with what else there is; states, 12 GB more, have not all
+// room in 86 % of 71 GB. The search keeps on the devices what they have room for, and finds nothing when it may not ask for
+// the host.
+TEST_CASE("the search offloads when it may, and no more than it must", "[offload]") {
+  SearchRequest request;
+  request.model = llama();
+  request.cluster = node();
+  request.cluster.profile.chip.memory = Bytes(72e9);
+  request.sequence_length = 4096;
+  request.global_batch = 8;
+  request.finalists = 0;
+  request.threads = 1;
+  for (char const* text : {"tp=1", "pp=1", "zero=1", "recompute=full", "micro-batch=1"})
+    request.constraints.push_back(read_constraint("--require", text));
+  CHECK(search(request).ranked.empty());
+  request.offload = true;
+  SearchResult const found = search(request);
+  REQUIRE(!found.ranked.empty());
+  Plan const& best = found.ranked[0].plan;
+  CHECK(best.offload.optimizer == MemoryTier::host);
+  CHECK(best.offload.ratio < 1);
+  Plan more = best;
+  more.offload.ratio -= 0.01;
+  CHECK(fit_of(memory_needs(request.model, more), request.cluster.profile, request.headroom) != Fit::fits);
+  LowerBound bound(request.model, request.cluster);
+  for (Candidate const& candidate : found.ranked)
+    CHECK(bound(candidate.plan) <= candidate.step);
+}
+
+// Slower the more the host updates.
+TEST_CASE("the step grows with the part that is offloaded", "[offload]") {
+  Plan plan = offloaded();
+  plan.offload.optimizer = MemoryTier::device;
+  Seconds before = simulate(llama(), plan, node()).step;
+  plan.offload.optimizer = MemoryTier::host;
+  for (double ratio : {0.25, 0.5, 0.75, 1.0}) {
+    plan.offload.ratio = ratio;
+    Seconds const step = simulate(llama(), plan, node()).step;
+    CHECK(step > before);
+    before = step;
+  }
+  CHECK(before > 1.2 * simulate(
+                           llama(),
+                           [&] {
+                             Plan p = plan;
+                             p.offload = {};
+                             return p;
+                           }(),
+                           node())
+                           .step);
 }

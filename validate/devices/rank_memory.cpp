@@ -54,7 +54,23 @@ void initialise(Program const& program, RankMemory const& memory, std::uint64_t 
   }
 }
 
+// Moves what lives on drives to a file: whoever reads its memory finds nothing.
+void move_to_drive(RankMemory& memory) {
+  Range const range = memory.layout.drives;
+  std::int64_t const bytes = range.end - range.begin;
+  if (bytes == 0)
+    return;
+  memory.drive = std::make_unique<Drive>(drive_path(), bytes);
+  memory.drive->write(0, memory.at(range.begin), bytes);
+  poison(memory, range);
+}
+
 } // namespace
+
+void RankMemory::fetch_from_drive() const {
+  if (drive != nullptr)
+    drive->read(0, at(layout.drives.begin), layout.drives.end - layout.drives.begin);
+}
 
 void Unmap::operator()(std::byte* begin) const { munmap(begin, bytes); }
 
@@ -67,14 +83,20 @@ StorageUnits units_of(Storage storage) {
 
 RankMemory make_rank_memory(Program const& program, Coordinate coordinate, Storage storage, std::uint64_t seed,
                             std::function<void()> const& progress) {
-  RankMemory memory{
-      .coordinate = coordinate, .storage = storage, .layout = {}, .bytes = {}, .operands = {}, .undefined = {}};
+  RankMemory memory{.coordinate = coordinate,
+                    .storage = storage,
+                    .layout = {},
+                    .bytes = {},
+                    .drive = {},
+                    .operands = {},
+                    .undefined = {}};
   StageProgram const& stage = program.stages[static_cast<std::size_t>(coordinate.pp)];
   memory.layout = lay_out(program, stage, Reuse::same_size, units_of(storage));
   memory.bytes = map_bytes(memory.layout.size);
   bind(memory);
   memory.undefined = undefined_ranges(memory.layout, coordinate);
   initialise(program, memory, seed, progress);
+  move_to_drive(memory);
   return memory;
 }
 

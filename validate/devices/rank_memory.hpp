@@ -4,6 +4,7 @@
 #include "interpreter/held_parameters.hpp"
 #include "interpreter/storage.hpp"
 #include "validate/devices/backend.hpp"
+#include "validate/devices/drive.hpp"
 #include "validate/devices/element.hpp"
 
 #include <cstddef>
@@ -24,11 +25,13 @@ struct RankMemory {
   Storage storage = Storage::as_planned;
   StageStorage layout; // in bytes
   MappedBytes bytes;
+  std::unique_ptr<Drive> drive;  // what of it lives on drives: its addresses here are not used; none: nothing does
   std::vector<Operand> operands; // the layout's, at their places on this rank
   std::vector<Range> undefined;  // what holds no value when a step begins
 
   [[nodiscard]] ElementType type_of(Tensor const& tensor) const { return element_type(storage, tensor.dtype); }
   [[nodiscard]] std::byte* at(std::int64_t address) const { return bytes.get() + address; }
+  void fetch_from_drive() const; // to those addresses, for whoever looks at all of it
 };
 
 // Bytes of the elements of each dtype in this storage, buffers aligned.

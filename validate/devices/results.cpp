@@ -35,6 +35,7 @@ std::vector<Piece> pieces_of(Program const& program, StageProgram const& stage, 
 // A rank's contribution: its loss (0 where it has none), the difference of its parameters from their masters, its masters.
 std::vector<double> contribution(Program const& program, Runner const& runner) {
   RankMemory const& memory = runner.memory();
+  memory.fetch_from_drive();
   Coordinate const at = runner.coordinate();
   StageProgram const& stage = program.stages[static_cast<std::size_t>(runner.coordinate().pp)];
   std::vector<double> values{runner.holds_loss() ? runner.loss() : 0, 0};

@@ -191,9 +191,22 @@ void Runner::execute(BoundInstance const& instance, std::int32_t position) {
   if (is_communication(op.kind))
     return communicate(op, options_.storage, reads.empty() ? nullptr : reads.data(),
                        writes.empty() ? nullptr : writes.data(), endpoints_[at(position)]);
+  if (op.stream == Stream::disk_read || op.stream == Stream::disk_write)
+    return copy_to_or_from_drive(instance, first);
   if (options_.storage == Storage::as_planned)
     return run_kernel(op, reads, writes, context_, options_.threads);
   run_reference_kernel(options_.storage, op, reads, writes, context_);
+}
+
+void Runner::copy_to_or_from_drive(BoundInstance const& instance, Operand const* operands) {
+  bool const reads = instance.op->stream == Stream::disk_read;
+  BoundOperand const& on_drive = memory_.layout.operands[at(instance.first_operand + (reads ? 0 : 1))];
+  std::int64_t const offset = on_drive.on(coordinate()) - memory_.layout.drives.begin;
+  std::int64_t const bytes = operands[0].elements() * size_of(memory_.type_of(*operands[0].tensor));
+  if (reads)
+    memory_.drive->read(offset, operands[1].data, bytes);
+  else
+    memory_.drive->write(offset, operands[0].data, bytes);
 }
 
 // ------------------------------------------------------------------------------------------------------------- results

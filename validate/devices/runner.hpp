@@ -69,6 +69,7 @@ private:
   void run_stream(int stream);
   void run_instance(std::int32_t position);
   void execute(BoundInstance const& instance, std::int32_t position);
+  void copy_to_or_from_drive(BoundInstance const& instance, Operand const* operands);
   [[nodiscard]] Job::Names names();
 
   Program const& program_;

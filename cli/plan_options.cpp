@@ -16,7 +16,7 @@ namespace {
 constexpr char const* plan_options[] = {
     "tp",        "pp",      "dp",          "chunks",        "sequence-parallel", "zero",      "schedule",
     "recompute", "seq-len", "micro-batch", "global-batch",  "attention",         "framework", "micro-batch-group",
-    "layout",    "cp",      "cp-type",     "domino-slices", "zero-group"};
+    "layout",    "cp",      "cp-type",     "domino-slices", "zero-group",        "loss-chunks"};
 
 std::vector<int> layout_of(cxxopts::ParseResult const& parsed) {
   std::vector<int> layout;
@@ -47,6 +47,7 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.sequence_parallel = parsed.count("sequence-parallel") > 0;
   plan.zero_stage = static_cast<int>(whole_number(parsed, "zero", 0, 3));
   plan.zero_group = static_cast<int>(whole_number(parsed, "zero-group", 0, 1 << 20));
+  plan.loss_chunks = static_cast<int>(whole_number(parsed, "loss-chunks", 1, 1 << 20));
   plan.schedule = schedule_of(parsed);
   plan.layout = layout_of(parsed);
   if (plan.chunks > 1 && parsed.count("schedule") == 0)
@@ -91,6 +92,7 @@ void add_plan_options(cxxopts::Options& options) {
       ("chunks", "model chunks a stage (interleaved schedule; V-shaped ones have 2)", text()->default_value("1"))
       ("micro-batch-group", "interleaved: micro-batches that run one chunk in a row; 0: pp", text()->default_value("0"))
       ("sequence-parallel", "shard tokens over tp outside its regions")
+      ("loss-chunks", "pieces of a micro-batch whose logits live one after the other", text()->default_value("1"))
       ("zero-group", "data-parallel ranks that share out the states, the others hold copies (HSDP); 0: all",
        text()->default_value("0"))
       ("zero", "ZeRO stage: 0, 1 (optimizer states), 2 (and gradients), 3 (and parameters: FSDP)", text()->default_value("0"))

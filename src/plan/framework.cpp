@@ -63,7 +63,7 @@ std::int64_t padded_vocabulary(Framework const& framework, std::int64_t vocabula
 Plan as_run_by(Framework const& framework, Plan plan) {
   bool const fp16 = plan.parameter_dtype == DType::fp16;
   plan.attention = framework.attention;
-  plan.p2p = plan.schedule == Schedule::interleaved ? P2p::overlapped : framework.p2p;
+  plan.p2p = has_chunks(plan.schedule) || splits_backward(plan.schedule) ? P2p::overlapped : framework.p2p;
   plan.recompute_unused = framework.recompute_unused;
   plan.bucket_elements = framework.bucket_elements;
   plan.gradient_dtype = fp16 ? framework.gradient_dtype_fp16 : framework.gradient_dtype;

@@ -19,7 +19,7 @@ struct FrameworkSource {
 struct Framework {
   std::string name;
   Attention attention = Attention::fused;
-  P2p p2p = P2p::synchronous; // of schedules with one chunk; with more it is overlapped
+  P2p p2p = P2p::synchronous; // of gpipe and 1f1b; all others overlap it
   bool recompute_unused = false;
   std::int64_t bucket_elements = 0;
   DType gradient_dtype = DType::fp32; // of 16-bit training in bf16

@@ -26,6 +26,7 @@ constexpr LayerPass layer_passes[] = {
     {"context_parallel", [](LayerProgram& layer, Plan const& plan, Recompute) { context_parallel(layer, plan); }},
     {"domino", [](LayerProgram& layer, Plan const& plan, Recompute) { domino(layer, plan); }},
     {"insert_collectives", [](LayerProgram& layer, Plan const& plan, Recompute) { insert_collectives(layer, plan); }},
+    {"loss_chunks", [](LayerProgram& layer, Plan const& plan, Recompute) { loss_chunks(layer, plan); }},
     {"separate_accumulation",
      [](LayerProgram& layer, Plan const& plan, Recompute) { separate_accumulation(layer, plan); }},
     {"recompute", [](LayerProgram& layer, Plan const& plan, Recompute what) { recompute(layer, plan, what); }},

@@ -99,6 +99,7 @@ void draw_rest(std::mt19937& random, EquivalenceCase& test) {
   plan.offload.optimizer = random() % 4 == 0 ? MemoryTier::host : MemoryTier::device;
   plan.offload.ratio = pick(random, std::vector{1.0, 0.4});
   plan.offload.tile = pick<std::int64_t>(random, {0, 200});
+  plan.loss_chunks = pick<int>(random, {1, 1, 2, 4});
   model.tied_embeddings = random() % 2 == 0;
   model.dropout = random() % 2 == 0;
   // A block a chunk; one more, so that they do not divide; or two fewer: the chunks at the ends have none.
@@ -120,6 +121,7 @@ std::vector<std::string> settings_of(EquivalenceCase const& test) {
           "tp " + std::to_string(plan.tp),
           "pp " + std::to_string(plan.pp),
           "dp " + std::to_string(plan.dp),
+          "cp " + std::to_string(plan.cp) + (plan.cp > 1 ? " " + std::string(to_string(plan.cp_type)) : ""),
           schedule,
           plan.sequence_parallel ? "sp" : "no sp",
           "zero " + std::to_string(plan.zero_stage),
@@ -133,6 +135,7 @@ std::vector<std::string> settings_of(EquivalenceCase const& test) {
           plan.offload.optimizer == MemoryTier::device ? "states on the device"
                                                        : "states on the host " + std::to_string(plan.offload.ratio) +
                                                              ", tiles of " + std::to_string(plan.offload.tile),
+          "loss in " + std::to_string(plan.loss_chunks),
           model.tied_embeddings ? "tied" : "untied",
           model.dropout ? "dropout" : "no dropout"};
 }
@@ -148,8 +151,6 @@ std::string describe(EquivalenceCase const& test) {
             ", prefetch " + std::to_string(s.prefetch) + " or " + std::to_string(s.prefetch_elements) + ", reuse " +
             std::to_string(s.reuse_distance) + ", live " + std::to_string(s.max_live) + ", persistent " +
             std::to_string(s.persistence_threshold);
-  if (test.plan.cp > 1)
-    text += ", cp " + std::to_string(test.plan.cp) + " " + std::string(to_string(test.plan.cp_type));
   if (test.plan.domino_slices > 1)
     text += ", Domino " + std::to_string(test.plan.domino_slices);
   return text;

@@ -112,8 +112,6 @@ std::string unknown_strategy(CsvRow const& row) {
     return "ZeRO over part of dp (zero_group)";
   if (std::string const offload = row.text_or_empty("offload"); !offload.empty() && offload != "none")
     return "offload";
-  if (has(row, "schedule", "zb"))
-    return "zero-bubble schedules";
   if (has(row, "overlap", "tp_comm") && row.required("tp") > 1)
     return "products split to overlap tp collectives (user buffers)";
   if (has(row, "arch_note", "window") || has(row, "arch_note", "chunks of"))
@@ -147,13 +145,22 @@ Model model_of(CsvRow const& row, Framework const& framework, int tp) {
   return model;
 }
 
+// As the zero-bubble paper names them: ZB-1p has at most p micro-batches in flight, ZB-2p 2 p (arXiv 2401.10241, table 4).
+Schedule schedule_of(CsvRow const& row, Plan const& plan) {
+  std::string const name = row.text_or_empty("schedule");
+  return name == "zb_1p"   ? Schedule::zb_h1
+         : name == "zb_2p" ? Schedule::zb_h2
+         : plan.chunks > 1 ? Schedule::interleaved
+                           : Schedule::one_f_one_b;
+}
+
 Plan plan_of(CsvRow const& row, Framework const& framework) {
   Plan plan;
   plan.tp = static_cast<int>(whole(row, "tp"));
   plan.pp = static_cast<int>(whole(row, "pp"));
   plan.dp = static_cast<int>(whole(row, "dp"));
   plan.chunks = static_cast<int>(number_or(row, "vpp", 1));
-  plan.schedule = plan.chunks > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+  plan.schedule = schedule_of(row, plan);
   plan.sequence_parallel = plan.tp > 1 && number_or(row, "tp_sequence_parallel", 0) > 0;
   plan.zero_stage = static_cast<int>(number_or(row, "zero", 0));
   std::string const recompute = row.text_or_empty("recompute");
@@ -193,7 +200,7 @@ std::string strategy_of(Plan const& plan) {
       text += (text.empty() ? "" : "+") + std::string(name);
   };
   add(plan.tp > 1, "tp");
-  add(plan.pp > 1, plan.chunks > 1 ? "pp interleaved" : "pp");
+  add(plan.pp > 1, splits_backward(plan.schedule) ? "pp zero-bubble" : plan.chunks > 1 ? "pp interleaved" : "pp");
   add(plan.dp > 1, plan.zero_stage > 0 ? "zero 1" : "dp");
   if (text.empty())
     text = "one device";
@@ -201,6 +208,10 @@ std::string strategy_of(Plan const& plan) {
     text += fmt::format(", {} recompute", to_string(plan.recompute));
   return text;
 }
+
+// Bytes of the column's unit. The column is GiB, but for rows whose trainer counts in 1e9: the zero-bubble fork prints
+// max_memory_allocated() // 1000000 (megatron/core/pipeline_parallel/zerobubble/runtime.py).
+double memory_unit(CsvRow const& row) { return has(row, "framework", "zero-bubble") ? 1e9 : 1024.0 * 1024 * 1024; }
 
 // Fills in the run, or says why it cannot be expressed.
 std::string express(CsvRow const& row, Profiles& profiles, PublishedRun& run) {
@@ -240,7 +251,7 @@ RunTable read_run_table(std::string const& path) {
     run.chip = row.text("chip");
     run.trainer = row.text("framework");
     run.step = number_or(row, "step_s", 0);
-    run.peak_memory = number_or(row, "peak_mem_gib", 0) * gib;
+    run.peak_memory = number_or(row, "peak_mem_gib", 0) * memory_unit(row);
     run.memory_note = row.text_or_empty("mem_note");
     run.memory_trust = row.text_or_empty("mem_trust");
     run.verdict = row.text_or_empty("verdict");

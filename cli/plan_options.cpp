@@ -52,7 +52,8 @@ constexpr char const* plan_options[] = {"tp",
                                         "offload-parameters",
                                         "offload-prefetch",
                                         "offload-sub-group",
-                                        "offload-checkpoints"};
+                                        "offload-checkpoints",
+                                        "loss-chunks"};
 
 // "20"; "20*6": six parts of 20.
 void add_parts(std::string const& entry, std::string const& text, std::vector<int>& layout) {
@@ -115,6 +116,7 @@ Plan plan_from_options(cxxopts::ParseResult const& parsed) {
   plan.sharding.gradient_bits = parsed.count("qgz") > 0 ? 4 : 0;
   plan.tp_bits = static_cast<int>(whole_number(parsed, "tp-bits", 0, 8));
   plan.offload = offload_of(parsed);
+  plan.loss_chunks = static_cast<int>(whole_number(parsed, "loss-chunks", 1, 1 << 20));
   plan.schedule = schedule_of(parsed);
   plan.layout = layout_of(parsed);
   if (plan.chunks > 1 && parsed.count("schedule") == 0)
@@ -179,6 +181,7 @@ void add_plan_options(cxxopts::Options& options) {
       ("chunks", "model chunks a stage (interleaved schedule; V-shaped ones have 2)", text()->default_value("1"))
       ("micro-batch-group", "interleaved: micro-batches that run one chunk in a row; 0: pp", text()->default_value("0"))
       ("sequence-parallel", "shard tokens over tp outside its regions")
+      ("loss-chunks", "pieces of a micro-batch whose logits live one after the other", text()->default_value("1"))
       ("zero-group", "data-parallel ranks that share out the states, the others hold copies (HSDP); 0: all",
        text()->default_value("0"))
       ("inner-group", "ZeRO++: data-parallel ranks near each other, as those of a node; 0: no such groups",

@@ -90,7 +90,8 @@ void report_memory(Report& report, Program const& program) {
 void report_breakdowns(Report& report, Folding const& folding, Timeline const& timeline) {
   for (std::size_t c = 0; c < folding.classes.size(); ++c) {
     FoldedClass const& folded = folding.classes[c];
-    Breakdown const breakdown = breakdown_of(folding, timeline, c);
+    Breakdown breakdown = breakdown_of(folding, timeline, c);
+    breakdown.bubble -= timeline.step - report.step; // without the barrier the next step fills it
     add(report.breakdown, breakdown, static_cast<double>(folded.ranks) / report.devices);
     Breakdown& of_stage = report.stages[folded.stage.index()].breakdown;
     if (breakdown.compute_total() > of_stage.compute_total())
@@ -105,6 +106,29 @@ Timeline run(FoldedProgram const& program, Engine engine, RunOptions options = {
 Plan with_micro_batches(Plan plan, std::int64_t m) {
   plan.global_batch = m * plan.micro_batch * plan.dp;
   return plan;
+}
+
+// With post-validation steps follow each other without a barrier: a stage begins the next when it has ended this one, so
+// that a step takes as long as the busiest stage from its first pass to its last, and what follows the last pass of all.
+Seconds step_of(Program const& program, Folding const& folding, Timeline const& timeline) {
+  if (!program.plan.execution.post_validation || !splits_backward(program.plan.schedule))
+    return timeline.step;
+  double longest = 0, last_of_all = 0;
+  for (std::size_t c = 0; c < folding.classes.size(); ++c) {
+    FoldedClass const& folded = folding.classes[c];
+    std::vector<Element> const& elements = program.stages[folded.stage.index()].elements;
+    double first = INFINITY, last = 0;
+    for (TimelineEntry const& ran : timeline.classes[c]) {
+      auto const element = static_cast<std::size_t>(folded.uses[static_cast<std::size_t>(ran.use)].element);
+      if (!std::holds_alternative<Slot>(elements[element]))
+        continue;
+      first = std::min(first, ran.start);
+      last = std::max(last, ran.end);
+    }
+    longest = std::max(longest, last - first);
+    last_of_all = std::max(last_of_all, last);
+  }
+  return Seconds(longest - last_of_all) + timeline.step;
 }
 
 // Interleaved, micro-batches come in whole groups.
@@ -191,7 +215,7 @@ Report report_of(Simulation const& simulation, Cluster const& cluster, SimulateO
                               options.segments ? "on segments" : "kernel by kernel",
                               options.unfold ? ", unfolded" : "");
   report.items = simulation.timeline.items;
-  report.step = simulation.timeline.step;
+  report.step = step_of(program, simulation.folding, simulation.timeline);
   report.tokens_per_second = static_cast<double>(plan.global_batch * plan.sequence_length) / report.step.value();
   report.flops_per_token = training_flops_per_token(model, plan.sequence_length);
   report.executed_flops = executed_flops(program);
@@ -292,7 +316,8 @@ Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, 
     Folding const folding = fold(
         program, cluster,
         {.unfold = options.unfold, .segments = options.segments, .interference = options.interference});
-    return run(folding.program, options.engine, {.keep_entries = false}).step;
+    bool const keep_entries = plan.execution.post_validation;
+    return step_of(program, folding, run(folding.program, options.engine, {.keep_entries = keep_entries}));
   };
   std::int64_t const m = plan.micro_batches(), few = 2 * micro_batch_group(plan) * plan.chunks, many = 2 * few;
   if (m > 2 * many) {
@@ -301,25 +326,6 @@ Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, 
       return first + (second - first) * (static_cast<double>(m - few) / static_cast<double>(many - few));
   }
   return time_with(m);
-}
-
-Seconds post_validated_step(Simulation const& run) {
-  double longest = 0, last_of_all = 0;
-  for (std::size_t c = 0; c < run.folding.classes.size(); ++c) {
-    FoldedClass const& folded = run.folding.classes[c];
-    std::vector<Element> const& elements = run.program->stages[folded.stage.index()].elements;
-    double first = run.timeline.step.value(), last = 0;
-    for (TimelineEntry const& ran : run.timeline.classes[c]) {
-      auto const element = static_cast<std::size_t>(folded.uses[static_cast<std::size_t>(ran.use)].element);
-      if (!std::holds_alternative<Slot>(elements[element]))
-        continue;
-      first = std::min(first, ran.start);
-      last = std::max(last, ran.end);
-    }
-    longest = std::max(longest, last - first);
-    last_of_all = std::max(last_of_all, last);
-  }
-  return Seconds(longest + run.timeline.step.value() - last_of_all);
 }
 
 } // namespace foreplan

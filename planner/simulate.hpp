@@ -60,9 +60,4 @@ Fit fit_of(MemoryNeeds const& needs, HardwareProfile const& profile, double head
 // the time for any number, else the whole step is run. Plans with fewer micro-batches are run as they are.
 Seconds step_time(Model const& model, Plan const& plan, Cluster const& cluster, SimulateOptions const& options = {});
 
-// The step time where the gradients' norm is checked behind the optimizer and steps follow each other without a barrier
-// (post-validation: Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 4): stage 0 begins the next step while the
-// last stage ends this one, so it is the longest that a stage takes from its first pass to its last, and the optimizer.
-Seconds post_validated_step(Simulation const& run);
-
 } // namespace foreplan

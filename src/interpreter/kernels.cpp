@@ -570,13 +570,38 @@ void for_each_part(Op const& op, View<Scalar> const& by_row, View<Scalar> const&
            ArrayMap<Scalar>(by_block.data + (j * by_row.rows() + t) * width, width));
 }
 
+// The same of [T, g, q + 2, d] where n / g ranks share a KV head: each part has n / g-th of its queries, and its key and value.
+template <class Scalar, class Copy>
+void for_each_shared_part(Op const& op, View<Scalar> const& by_row, View<Scalar> const& by_block, Copy copy) {
+  std::vector<std::int64_t> const& shape = by_row.tensor->shape;
+  std::int64_t const parts = op.context_shards, groups = shape[1], sharers = parts / groups, size = shape[3];
+  std::int64_t const queries = (shape[2] - 2) / sharers * size, width = queries + 2 * size;
+  for (std::int64_t t = 0; t < shape[0]; ++t)
+    for (std::int64_t j = 0; j < parts; ++j) {
+      Scalar* const group = by_row.data + (t * groups + j / sharers) * shape[2] * size;
+      Scalar* const block = by_block.data + (j * shape[0] + t) * width;
+      copy(ArrayMap<Scalar>(group + j % sharers * queries, queries), ArrayMap<Scalar>(block, queries), true);
+      copy(ArrayMap<Scalar>(group + (shape[2] - 2) * size, 2 * size), ArrayMap<Scalar>(block + queries, 2 * size),
+           j % sharers == 0);
+    }
+}
+
 template <class Scalar>
 void pack_heads(Op const& op, Views<Scalar> reads, Views<Scalar> writes) {
+  if (writes[0].elements() != reads[0].elements())
+    return for_each_shared_part(op, reads[0], writes[0], [](auto from, auto to, bool) { to = from; });
   for_each_part(op, reads[0], writes[0], [](auto from, auto to) { to = from; });
 }
 
 template <class Scalar>
 void unpack_heads(Op const& op, Views<Scalar> reads, Views<Scalar> writes) {
+  if (writes[0].elements() != reads[0].elements())
+    return for_each_shared_part(op, writes[0], reads[0], [](auto to, auto from, bool is_first) {
+      if (is_first)
+        to = from;
+      else
+        to += from;
+    });
   for_each_part(op, writes[0], reads[0], [](auto to, auto from) { to = from; });
 }
 

@@ -15,7 +15,6 @@ void each_framework_field(F& framework, Visit&& visit) {
   visit("attention", framework.attention);
   visit("p2p", framework.p2p);
   visit("interleaved_p2p", framework.interleaved_p2p);
-  visit("post_validation", framework.post_validation);
   visit("bucket_elements", framework.bucket_elements, 0, most_elements);
   visit("bucket_elements_zero", framework.bucket_elements_zero, 0, most_elements);
   visit("vocabulary_multiple", framework.vocabulary_multiple, 1, 1 << 20);

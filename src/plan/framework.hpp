@@ -21,8 +21,6 @@ struct Framework {
   Attention attention = Attention::fused;
   P2p p2p = P2p::synchronous;            // of schedules with one chunk
   P2p interleaved_p2p = P2p::overlapped; // of those with more
-  bool post_validation =
-      false; // zero-bubble schedules check the gradients' norm behind the optimizer, without a barrier
   bool recompute_unused = false;
   std::int64_t bucket_elements = 0;
   std::int64_t bucket_elements_zero = -1; // of ZeRO 1; -1: as many

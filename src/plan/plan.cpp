@@ -106,6 +106,10 @@ std::string describe(Plan const& plan) {
   text += fmt::format(", micro-batch {}", plan.micro_batch);
   if (plan.schedule != Schedule::one_f_one_b && plan.schedule != Schedule::interleaved)
     text += fmt::format(", {}", to_string(plan.schedule));
+  if (plan.loss_chunks > 1)
+    text += fmt::format(", loss in {} chunks", plan.loss_chunks);
+  if (plan.execution.post_validation && splits_backward(plan.schedule))
+    text += ", post-validation";
   if (plan.recompute != Recompute::none) {
     text += fmt::format(", {} recompute", to_string(plan.recompute));
     if (plan.recompute_layers >= 0)

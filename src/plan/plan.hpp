@@ -64,10 +64,13 @@ struct Execution {
   bool eager_layout = false;      // the way of queries, keys and values into attention, and of its output back
   bool eager_loss = false;
   bool broadcast_parameters = false; // ZeRO 1: every rank broadcasts what it owns, one after the other
-  int gradient_launches = 0;         // kernels that the host issues for each parameter's gradient before the update: checks
-                                     // and norms, one parameter after the other
-  bool portable_attention = false;   // fused attention without the instructions of newer chips (FlashAttention-2)
-  bool triton_attention = false;     // fused attention by the Triton kernel of 2022 (flash_attn_triton.py)
+  int gradient_launches = 0; // kernels that the host issues for each parameter's gradient before the update: checks
+                             // and norms, one parameter after the other
+  bool portable_attention = false; // fused attention without the instructions of newer chips (FlashAttention-2)
+  bool triton_attention = false;   // fused attention by the Triton kernel of 2022 (flash_attn_triton.py)
+  // Split backwards: the gradients' norm is checked after the optimizer, so that no stage waits for the others at the end
+  // of a step (Zero Bubble Pipeline Parallelism, arXiv 2401.10241, section 4).
+  bool post_validation = false;
   friend bool operator==(Execution const&, Execution const&) = default;
 };
 
@@ -146,6 +149,7 @@ struct Plan {
                                       // those of a layer are in parameter_dtype
   DType reduction_dtype = DType::fp32; // on the wire of the data-parallel reduction
   std::int64_t bucket_elements = 0;    // of a gradient bucket; 0: one bucket a chunk
+  int loss_chunks = 1;                 // row pieces of a micro-batch, whose logits live one after the other
   double gradient_clip = 1.0;          // global norm at which gradients are scaled down; 0: never
 
   Attention attention = Attention::fused;

@@ -106,6 +106,7 @@ void check_sizes(Plan const& plan, Findings& findings) {
   in_range("domino_slices", plan.domino_slices);
   in_range("domino_columns", plan.domino_columns);
   in_range("chunks", plan.chunks);
+  in_range("loss_chunks", plan.loss_chunks);
   in_range("sequence_length", plan.sequence_length);
   in_range("micro_batch", plan.micro_batch);
   in_range("global_batch", plan.global_batch);
@@ -176,6 +177,12 @@ void check_sequence_parallel(Model const& model, Plan const& plan, Findings& fin
 
 // -------------------------------------------------------------------------------------------------- context parallelism
 
+// Whether cp ranks can share out a rank's heads: as many KV heads each, or as many ranks to each KV head and its queries.
+bool shares_heads(Model const& model, Plan const& plan, std::int64_t cp) {
+  std::int64_t const kv_heads = model.kv_heads / plan.tp, queries = model.heads / model.kv_heads;
+  return kv_heads % cp == 0 || (cp % kv_heads == 0 && queries % (cp / kv_heads) == 0);
+}
+
 void check_context_parallel(Model const& model, Plan const& plan, Findings& findings) {
   if (plan.cp == 1)
     return;
@@ -188,12 +195,15 @@ void check_context_parallel(Model const& model, Plan const& plan, Findings& find
     find(findings, "context parallelism needs fused attention",
          "context parallelism needs fused attention: the log-sum-exp joins what ranks compute");
   std::int64_t const kv_heads = model.kv_heads / plan.tp;
-  if (plan.cp_type == ContextParallel::all_to_all && kv_heads > 0 && kv_heads % plan.cp != 0)
-    find(findings, "all_to_all: tp * cp divides kv_heads",
-         fmt::format("cp {} with all_to_all cuts the {} KV heads that tp {} leaves on a rank (KV heads are not "
-                     "replicated; ring and all_gather have no such limit)",
-                     plan.cp, kv_heads, plan.tp),
-         nearest_of(divisors(kv_heads), plan.cp));
+  if (plan.cp_type != ContextParallel::all_to_all || kv_heads == 0 || shares_heads(model, plan, plan.cp))
+    return;
+  std::vector<std::int64_t> valid = divisors(model.heads / plan.tp);
+  std::erase_if(valid, [&](std::int64_t cp) { return !shares_heads(model, plan, cp); });
+  find(findings, "all_to_all: tp * cp divides heads",
+       fmt::format("cp {} with all_to_all cannot share out the {} heads and {} KV heads that tp {} leaves on a rank "
+                   "(ring and all_gather have no such limit)",
+                   plan.cp, model.heads / plan.tp, kv_heads, plan.tp),
+       nearest_of(std::move(valid), plan.cp));
 }
 
 // --------------------------------------------------------------------------------------------------------------- Domino
@@ -242,6 +252,16 @@ void check_tp_overlap(Model const& model, Plan const& plan, Findings& findings) 
   if (plan.domino_slices > 1 || plan.domino_columns > 1)
     find(findings, "tp_overlap without Domino", "tp_overlap and Domino cut the same products: one of the two");
   check_columns(model, "tp_overlap", column_slices(plan), findings);
+}
+
+// --------------------------------------------------------------------------------------------------------------- the loss
+
+void check_loss_chunks(Plan const& plan, Findings& findings) {
+  if (plan.tokens() % plan.loss_chunks != 0)
+    find(findings, "loss_chunks divides tokens",
+         fmt::format("the {} tokens of a micro-batch on a rank cannot be cut into {} pieces of equal length",
+                     plan.tokens(), plan.loss_chunks),
+         nearest_of(divisors(plan.tokens()), plan.loss_chunks));
 }
 
 // ------------------------------------------------------------------------------------------------------------- pipeline
@@ -592,6 +612,7 @@ std::vector<PlanFinding> check(Model const& model, Plan const& plan) {
   check_context_parallel(model, plan, findings);
   check_domino(model, plan, findings);
   check_tp_overlap(model, plan, findings);
+  check_loss_chunks(plan, findings);
   check_layers(model, plan, findings);
   check_schedule(model, plan, findings);
   check_batch(plan, findings);

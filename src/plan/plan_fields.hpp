@@ -29,6 +29,7 @@ void each_execution_field(E& execution, Visit&& visit) {
   visit("gradient_launches", execution.gradient_launches, 0, 64);
   visit("portable_attention", execution.portable_attention);
   visit("triton_attention", execution.triton_attention);
+  visit("post_validation", execution.post_validation);
 }
 
 template <class S, class Visit>
@@ -90,6 +91,7 @@ void each_plan_field(P& plan, Visit&& visit) {
   visit("gradient_dtype", plan.gradient_dtype);
   visit("reduction_dtype", plan.reduction_dtype);
   visit("bucket_elements", plan.bucket_elements, 0, most_elements);
+  visit("loss_chunks", plan.loss_chunks, 1, most_tokens);
   visit("gradient_clip", plan.gradient_clip, 0, std::numeric_limits<double>::max());
   visit("attention", plan.attention);
   visit("p2p", plan.p2p);

@@ -29,6 +29,7 @@ constexpr LayerPass layer_passes[] = {
     {"insert_collectives", [](LayerProgram& layer, Plan const& plan, Recompute) { insert_collectives(layer, plan); }},
     {"overlap_gathers", [](LayerProgram& layer, Plan const& plan, Recompute) { overlap_gathers(layer, plan); }},
     {"quantize_reductions", [](LayerProgram& layer, Plan const& plan, Recompute) { quantize_reductions(layer, plan); }},
+    {"loss_chunks", [](LayerProgram& layer, Plan const& plan, Recompute) { loss_chunks(layer, plan); }},
     {"separate_accumulation",
      [](LayerProgram& layer, Plan const& plan, Recompute) { separate_accumulation(layer, plan); }},
     {"recompute", [](LayerProgram& layer, Plan const& plan, Recompute what) { recompute(layer, plan, what); }},

@@ -106,6 +106,7 @@ void draw_rest(std::mt19937& random, EquivalenceCase& test) {
   plan.offload.optimizer = random() % 4 == 0 ? MemoryTier::host : MemoryTier::device;
   plan.offload.ratio = pick(random, std::vector{1.0, 0.4});
   plan.offload.tile = pick<std::int64_t>(random, {0, 200});
+  plan.loss_chunks = pick<int>(random, {1, 1, 2, 4});
   model.tied_embeddings = random() % 2 == 0;
   model.dropout = random() % 2 == 0;
   // A block a chunk; one more, so that they do not divide; or two fewer: the chunks at the ends have none.
@@ -127,6 +128,7 @@ std::vector<std::string> settings_of(EquivalenceCase const& test) {
           "tp " + std::to_string(plan.tp),
           "pp " + std::to_string(plan.pp),
           "dp " + std::to_string(plan.dp),
+          "cp " + std::to_string(plan.cp) + (plan.cp > 1 ? " " + std::string(to_string(plan.cp_type)) : ""),
           schedule,
           plan.sequence_parallel ? "sp" : "no sp",
           "zero " + std::to_string(plan.zero_stage),
@@ -140,6 +142,7 @@ std::vector<std::string> settings_of(EquivalenceCase const& test) {
           plan.offload.optimizer == MemoryTier::device ? "states on the device"
                                                        : "states on the host " + std::to_string(plan.offload.ratio) +
                                                              ", tiles of " + std::to_string(plan.offload.tile),
+          "loss in " + std::to_string(plan.loss_chunks),
           model.tied_embeddings ? "tied" : "untied",
           model.dropout ? "dropout" : "no dropout"};
 }

@@ -17,7 +17,7 @@ struct EquivalenceCase {
 // What a case is about, one word a setting ("tp 2", "unfused", "tied"): for messages, and to count which pairs of
 // settings were run together.
 std::vector<std::string> settings_of(EquivalenceCase const& test);
-inline constexpr std::size_t first_drawn_setting = 8; // those before are enumerated
+inline constexpr std::size_t first_drawn_setting = 9; // those before are enumerated
 std::string describe(EquivalenceCase const& test);
 
 // The legal part (plan/plan_checker.hpp) of the full product of model (GPT, Llama) x (tp, pp, dp) of 2, 4 and 8 ranks x

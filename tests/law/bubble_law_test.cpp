@@ -187,18 +187,19 @@ TEST_CASE("zb-v: the step takes (p - 1) chunks' F longer than the work") {
 
 TEST_CASE("v-half and v-min: about half and two thirds of 1f1b's bubble") {
   // In units of a chunk's F = B = W. 1F1B's bubble is (p - 1) 3 stages = 6 (p - 1) chunks. The authors' own scheduler
-  // reaches 5/18 and 17/42 of it with V-Half at p = 4 and 8 (notes: algorithms.md 7), as this one does; with V-Min 11/18
-  // and 27/42, this one 12/18 and 29/42.
+  // reaches 5/18 and 17/42 of it with V-Half at p = 4 and 8, and 11/18 and 27/42 with V-Min (notes: algorithms.md 7).
   auto const bubble = [](Schedule schedule, int p, int m) {
     return FixedSchedule(plan_of(schedule, p, m, 2), 1, 1, 1).makespan() - 6 * m;
   };
   for (int rounds : {1, 2, 3, 6}) {
     CHECK(bubble(Schedule::v_half, 4, 4 * rounds) == Approx(6 * 3 * 5 / 18.0));
     CHECK(bubble(Schedule::v_half, 8, 8 * rounds) == Approx(6 * 7 * 17 / 42.0));
+    CHECK(bubble(Schedule::v_min, 4, 4 * rounds) == Approx(6 * 3 * 11 / 18.0));
+    CHECK(bubble(Schedule::v_min, 8, 8 * rounds) == Approx(6 * 7 * 27 / 42.0));
     for (int p : {2, 3, 4, 5, 6, 7, 8, 12, 16}) {
       INFO("p " << p << ", m " << p * rounds);
       CHECK(bubble(Schedule::v_half, p, p * rounds) <= 6 * (p - 1) / 2.0);
-      CHECK(bubble(Schedule::v_min, p, p * rounds) <= 6 * (p - 1) * 0.72);
+      CHECK(bubble(Schedule::v_min, p, p * rounds) <= 6 * (p - 1) * 0.66);
     }
   }
 }

@@ -109,3 +109,52 @@ TEST_CASE("another MLP width: s b h (18 + 4 f / h + 5 a s / h)") {
   CHECK(kept_bytes(model, plan_of(2048, 1, 8, false, Recompute::none, Attention::unfused), 1) ==
         sbh * (10 + (8 + 4 * 3 + 80) / 8.0));
 }
+
+// Logits in bf16 are cast to fp32, and back from their gradients: 2 + 4 bytes each at a time, of the T / c rows of a chunk
+// and V / t columns. Between forward and backward none is left.
+TEST_CASE("in c chunks the loss holds 6 T V / (t c) bytes of logits") {
+  Model model = model_from("llama-3.1-8b.json");
+  model.layers = 2;
+  double const T = 2048, V = static_cast<double>(model.vocabulary);
+  for (int tp : {1, 4})
+    for (int chunks : {1, 2, 16}) {
+      Plan plan = plan_of(2048, 1, tp, tp > 1, Recompute::none, Attention::fused);
+      plan.loss_chunks = chunks;
+      Program const program = compile(model, plan);
+      double most = 0, in_forward = 0;
+      walk(program, program.stages[0], [&](Instance const& instance, Alive const& alive) {
+        double logits = 0;
+        for (auto const& [key, buffer] : alive)
+          if (buffer.category == Category::logits)
+            logits += bytes_of(buffer);
+        most = std::max(most, logits);
+        if (instance.op->part == Part::forward)
+          in_forward = std::max(in_forward, logits);
+      });
+      CHECK(most == 6 * T * V / tp / chunks);
+      CHECK((chunks == 1 || in_forward == 0));
+    }
+}
+
+// The head's products of all chunks are those of the whole, and each chunk sums two values a row over tp: a maximum, and a
+// pair of sums. One gather serves both products with the final norm's output.
+TEST_CASE("the loss in chunks does the same work and gathers once") {
+  Model model = model_from("llama-3.1-8b.json");
+  model.layers = 2;
+  Plan plan = plan_of(2048, 1, 4, true, Recompute::none, Attention::fused);
+  auto const count = [&](int chunks, OpKind kind) {
+    plan.loss_chunks = chunks;
+    Program const program = compile(model, plan);
+    std::vector<Op> ops = program.layer_programs.back().forward;
+    ops.insert(ops.end(), program.layer_programs.back().backward.begin(), program.layer_programs.back().backward.end());
+    return std::count_if(ops.begin(), ops.end(), [&](Op const& op) { return op.kind == kind; });
+  };
+  CHECK(count(1, OpKind::linear_forward) == 1);
+  CHECK(count(4, OpKind::linear_forward) == 4);
+  CHECK(count(4, OpKind::linear_input_gradient) == 4);
+  CHECK(count(4, OpKind::linear_weight_gradient) == 4);
+  CHECK(count(4, OpKind::all_reduce) == 4 * count(1, OpKind::all_reduce));
+  CHECK(count(1, OpKind::all_gather) == 2);
+  CHECK(count(4, OpKind::all_gather) == 1);
+  CHECK(count(4, OpKind::reduce_scatter) == 1);
+}

@@ -70,6 +70,17 @@ TEST_CASE("all-to-all: (cp - 1) / cp s / cp (2 a d + 2 g d) 2 bytes, forward and
   CHECK(sent(program, SlotKind::backward) == Approx(expected));
 }
 
+// 16 ranks share 8 KV heads: each gets 2 of a head's 4 queries, and all of its key and value: cp (2 + 2) d a token instead of
+// g (4 + 2) d. The output has no copies.
+TEST_CASE("all-to-all with fewer KV heads than ranks sends them to several") {
+  Program const program = program_of(ContextParallel::all_to_all, 16);
+  double const qkv = 15.0 / 16 * (s / 16.0) * 16 * (2 + 2) * 128 * 2, o = 15.0 / 16 * (s / 16.0) * 32 * 128 * 2;
+  CHECK(sent(program, SlotKind::forward) == Approx(qkv + o));
+  CHECK(sent(program, SlotKind::backward) == Approx(qkv + o));
+  CHECK(16 * attention_flops(program, SlotKind::forward) ==
+        Approx(attention_flops(program_of(ContextParallel::ring, 1), SlotKind::forward)));
+}
+
 // Sequence and ranks grown together: what a rank sends, less its own share, is constant with all-to-all; with a ring it
 // grows as the keys of all ranks do.
 TEST_CASE("all-to-all sends as much when sequence and ranks grow together") {

@@ -325,6 +325,19 @@ std::vector<ProofCase> proof_cases() {
             [](Plan& plan) { plan.recompute = Recompute::selective; })},
       {"llama, cp 4 ring, dp 2 zero 1", small_llama(2),
        with(context_parallel(base(1, 1, 2), 4, ContextParallel::ring), [](Plan& plan) { plan.zero_stage = 1; })},
+      {"gpt, tp 2 sp, pp 2 1f1b, dp 2 zero 3, loss in 4 chunks", small_gpt(2),
+       with(base(2, 2, 2),
+            [&](Plan& plan) {
+              sequence_parallel(plan);
+              plan.zero_stage = 3;
+              plan.loss_chunks = 4;
+            })},
+      {"llama, tp 2, pp 2 zb-h1, loss in 2 chunks, accumulated apart", small_llama(2),
+       with(split(base(2, 2, 1), Schedule::zb_h1),
+            [](Plan& plan) {
+              plan.loss_chunks = 2;
+              plan.execution.fused_accumulation = false;
+            })},
       {"gpt, tp 2, Domino 2, dp 2", small_gpt(2),
        with(base(2, 1, 2),
             [](Plan& plan) {

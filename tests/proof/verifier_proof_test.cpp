@@ -28,10 +28,11 @@ bool has_slices(Plan const& plan) {
          (plan.cp > 1 && plan.cp_type == ContextParallel::ring);
 }
 
-// Nor do an accumulation of a micro-batch's gradients and the compute op in front of it, or tiles of an offloaded update.
+// Nor do pieces of the loss, an accumulation of a micro-batch's gradients and the compute op in front of it, or tiles of an
+// offloaded update.
 bool has_independent_work(Plan const& plan) {
-  return has_slices(plan) || reduces_every_micro_batch(plan) || plan.offload.optimizer != MemoryTier::device ||
-         plan.offload.checkpoints;
+  return has_slices(plan) || plan.loss_chunks > 1 || reduces_every_micro_batch(plan) ||
+         plan.offload.optimizer != MemoryTier::device || plan.offload.checkpoints;
 }
 
 // Order that comes with issue: in a stream, and of a transfer behind what the compute stream held when it was issued (as NCCL

@@ -263,8 +263,9 @@ TEST_CASE("quantized sums over tp need tp, 4 or 8 bits") {
         }).rule == "tp_bits needs tp");
 }
 
-// 8 KV heads on tp 8 leave one on a rank: nothing to cut for all_to_all; on tp 2 there are 4. 8192 = 2 * 4096.
-TEST_CASE("context parallelism: chunks of equal length, fused attention, KV heads for all_to_all") {
+// tp 8 leaves one KV head with 8 queries on a rank: up to 8 ranks can share it with all_to_all; tp 2 leaves 4 with 8 each,
+// for 4 * 8 ranks. 8192 = 2 * 4096.
+TEST_CASE("context parallelism: chunks of equal length, fused attention, heads for all_to_all") {
   CHECK(findings([](Plan& plan) { plan.cp = 4096; }).empty());
   CHECK(only([](Plan& plan) { plan.cp = 3; }).text ==
         "a sequence of 8192 tokens cannot be cut into 2 * cp 3 chunks of equal length; valid: 8190, 8196");
@@ -280,10 +281,25 @@ TEST_CASE("context parallelism: chunks of equal length, fused attention, KV head
       plan.cp_type = ContextParallel::all_to_all;
     });
   };
-  CHECK(exchange(8, 2)[0].rule == "all_to_all: tp * cp divides kv_heads");
-  CHECK(exchange(8, 2)[0].nearest == std::vector<std::int64_t>{1});
+  CHECK(exchange(8, 2).empty());
+  CHECK(exchange(8, 16)[0].rule == "all_to_all: tp * cp divides heads");
+  CHECK(exchange(8, 16)[0].nearest == std::vector<std::int64_t>{1, 2, 4, 8});
   CHECK(exchange(2, 4).empty());
-  CHECK(exchange(2, 8)[0].nearest == std::vector<std::int64_t>{1, 2, 4});
+  CHECK(exchange(2, 8).empty());
+  CHECK(exchange(2, 64)[0].nearest.back() == 32);
+}
+
+TEST_CASE("loss chunks cut the tokens of a micro-batch on a rank") {
+  CHECK(findings([](Plan& plan) { plan.loss_chunks = 8; }).empty());
+  CHECK(findings([](Plan& plan) {
+          plan.cp = 2;
+          plan.loss_chunks = 2048;
+        }).empty());
+  PlanFinding const finding = only([](Plan& plan) { plan.loss_chunks = 3; });
+  CHECK(finding.rule == "loss_chunks divides tokens");
+  CHECK(finding.nearest[0] == 1);
+  CHECK(finding.nearest[1] == 2);
+  CHECK(only([](Plan& plan) { plan.loss_chunks = 0; }).nearest == std::vector<std::int64_t>{1});
 }
 
 TEST_CASE("Domino: needs tp, whole rows, and a micro-batch that its slices divide") {

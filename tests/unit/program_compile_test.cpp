@@ -156,6 +156,7 @@ TEST_CASE("passes have names, and are left out by name") {
                                           "insert_collectives",
                                           "overlap_gathers",
                                           "quantize_reductions",
+                                          "loss_chunks",
                                           "separate_accumulation",
                                           "recompute",
                                           "split_backward",

@@ -6,6 +6,8 @@
 #include "validate/calibrate/runs_fit.hpp"
 #include "validate/calibrate/runs_memory.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -52,6 +54,23 @@ TEST_CASE("steps and memory of published runs are predicted as well as committed
     CHECK(found->second.median <= committed.median + rounding);
     CHECK(found->second.p90 <= committed.p90 + rounding);
   }
+}
+
+// Pairs of schedules of one model and number of micro-batches whose measured times differ by more than 2 %.
+TEST_CASE("the zero-bubble paper's schedules come out in the order in which they ran", "[accuracy]") {
+  std::vector<JudgedRun> const rows = runs_accuracy().rows;
+  int pairs = 0, right = 0;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t j = 0; j < i; ++j) {
+      PublishedRun const &a = rows[i].run, &b = rows[j].run;
+      if (a.source != "zero-bubble" || b.source != "zero-bubble" || a.model.name != b.model.name ||
+          a.plan.global_batch != b.plan.global_batch || std::abs(a.step / b.step - 1) <= 0.02)
+        continue;
+      ++pairs;
+      right += (a.step < b.step) == (rows[i].predicted < rows[j].predicted) ? 1 : 0;
+    }
+  CHECK(pairs == 50);
+  CHECK(right >= 49);
 }
 
 } // namespace foreplan

@@ -35,9 +35,7 @@ RunClass class_of(PublishedRun const& run) {
 
 JudgedRun judge(PublishedRun const& run) {
   JudgedRun judged{run, 0, Bytes(0), Bytes(0), class_of(run)};
-  judged.predicted = (run.post_validated ? post_validated_step(run_plan(run.model, run.plan, run.cluster))
-                                         : step_time(run.model, run.plan, run.cluster))
-                         .value();
+  judged.predicted = step_time(run.model, run.plan, run.cluster).value();
   for (StagePeak const& peak : stage_peaks(run.model, run.plan)) {
     judged.peak = std::max(judged.peak, Bytes(static_cast<double>(peak.tensors.use.total())));
     judged.needed = std::max(judged.needed, peak.needed);

@@ -167,13 +167,13 @@ void share_out_states(CsvRow const& row, Framework const& framework, Plan& plan)
   }
 }
 
-// zb_1p and zb_2p: the authors' scheduler with memory for pp and for 2 pp micro-batches, as H1 and H2 have.
-Schedule schedule_of(CsvRow const& row) {
-  if (has(row, "schedule", "zb_1p"))
-    return Schedule::zb_h1;
-  if (has(row, "schedule", "zb_2p"))
-    return Schedule::zb_h2;
-  return number_or(row, "vpp", 1) > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
+// As the zero-bubble paper names them: ZB-1p has at most p micro-batches in flight, ZB-2p 2 p (arXiv 2401.10241, table 4).
+Schedule schedule_of(CsvRow const& row, Plan const& plan) {
+  std::string const name = row.text_or_empty("schedule");
+  return name == "zb_1p"   ? Schedule::zb_h1
+         : name == "zb_2p" ? Schedule::zb_h2
+         : plan.chunks > 1 ? Schedule::interleaved
+                           : Schedule::one_f_one_b;
 }
 
 Plan plan_of(CsvRow const& row, Framework const& framework) {
@@ -182,7 +182,7 @@ Plan plan_of(CsvRow const& row, Framework const& framework) {
   plan.pp = static_cast<int>(whole(row, "pp"));
   plan.dp = static_cast<int>(whole(row, "dp"));
   plan.chunks = static_cast<int>(number_or(row, "vpp", 1));
-  plan.schedule = schedule_of(row);
+  plan.schedule = schedule_of(row, plan);
   plan.sequence_parallel = plan.tp > 1 && number_or(row, "tp_sequence_parallel", 0) > 0;
   plan.tp_overlap = plan.sequence_parallel && (has(row, "overlap", "tp_comm") || has(row, "overlap", "async_tp"));
   plan.cp = static_cast<int>(number_or(row, "cp", 1));
@@ -236,6 +236,10 @@ std::string strategy_of(Plan const& plan) {
   return text;
 }
 
+// Bytes of the column's unit. The column is GiB, but for rows whose trainer counts in 1e9: the zero-bubble fork prints
+// max_memory_allocated() // 1000000 (megatron/core/pipeline_parallel/zerobubble/runtime.py).
+double memory_unit(CsvRow const& row) { return has(row, "framework", "zero-bubble") ? 1e9 : 1024.0 * 1024 * 1024; }
+
 // Fills in the run, or says why it cannot be expressed.
 std::string express(CsvRow const& row, Profiles& profiles, PublishedRun& run) {
   if (std::string const unknown = unknown_strategy(row); !unknown.empty())
@@ -251,7 +255,6 @@ std::string express(CsvRow const& row, Profiles& profiles, PublishedRun& run) {
   run.model = model_of(row, framework, run.plan.tp);
   run.cluster = cluster_of(row, hardware_named(profiles, run.hardware));
   run.strategy = strategy_of(run.plan);
-  run.post_validated = framework.post_validation && splits_backward(run.plan.schedule);
   if (std::vector<PlanFinding> const findings = check(run.model, run.plan); !findings.empty())
     return "plan checker: " + findings[0].rule;
   return "";
@@ -259,11 +262,9 @@ std::string express(CsvRow const& row, Profiles& profiles, PublishedRun& run) {
 
 constexpr double gib = 1024.0 * 1024 * 1024;
 
-// The zero-bubble paper prints GB; its trainer logs peaks in bytes (megatron/training.py: "mem-allocated-bytes"), so
-// these are 1e9 bytes. Elsewhere "GB" is what nvidia-smi and PyTorch's summaries call so, 2^30.
-double unit_of_memory(PublishedRun const& run) {
-  return run.source == "zero-bubble" && run.memory_note == "GB as printed" ? 1e9 : gib;
-}
+// Bytes of the column's unit. The column is GiB, but for rows whose trainer counts in 1e9: the zero-bubble fork prints
+// max_memory_allocated() // 1000000 (megatron/core/pipeline_parallel/zerobubble/runtime.py).
+double memory_unit(CsvRow const& row) { return has(row, "framework", "zero-bubble") ? 1e9 : gib; }
 
 } // namespace
 
@@ -283,7 +284,7 @@ RunTable read_run_table(std::string const& path) {
     run.trainer = row.text("framework");
     run.step = number_or(row, "step_s", 0);
     run.memory_note = row.text_or_empty("mem_note");
-    run.peak_memory = number_or(row, "peak_mem_gib", 0) * unit_of_memory(run);
+    run.peak_memory = number_or(row, "peak_mem_gib", 0) * memory_unit(row);
     run.memory_trust = row.text_or_empty("mem_trust");
     run.verdict = row.text_or_empty("verdict");
     run.estimated_need = number_or(row, "est_gib", 0) * gib;

@@ -29,9 +29,8 @@ struct PublishedRun {
   std::string framework; // of framework_profiles
   std::string hardware;  // of hardware_profiles
 
-  bool post_validated = false; // steps follow each other without a barrier: planner/simulate.hpp
-  double step = 0;             // s; 0: not measured
-  double peak_memory = 0;      // bytes; 0: not measured
+  double step = 0;        // s; 0: not measured
+  double peak_memory = 0; // bytes; 0: not measured
   std::string memory_note;
   std::string memory_trust;
   std::string verdict;       // of oom.csv: fits, oom, ...

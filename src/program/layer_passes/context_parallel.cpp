@@ -2,7 +2,8 @@
 // Only attention needs tokens of other ranks:
 //   all_gather  keys and values of all ranks are gathered; the backward gathers them again and scatters the sum of their
 //               gradients (Llama 3, arXiv 2407.21783, section 3.3.2)
-//   all_to_all  every rank gets all tokens of 1/cp of the heads, and gives them back (DeepSpeed-Ulysses, arXiv 2309.14509)
+//   all_to_all  every rank gets all tokens of 1/cp of the heads, and gives them back (DeepSpeed-Ulysses, arXiv 2309.14509);
+//               KV heads that are fewer than ranks are sent to several, and their gradients summed
 //   ring        blocks of keys and values go round the ranks under the attention to the block before; so do, one step
 //               behind, their gradients (Ring Attention, arXiv 2310.01889; as in Transformer Engine)
 // Everything else works on the rank's own tokens as it is.
@@ -82,7 +83,7 @@ private:
 
   void exchange_forward() {
     TensorId const heads = by_heads(like_.reads[0]);
-    TensorId const o = head_shard(layer_[like_.writes[0]], 1);
+    TensorId const o = head_shard(shared(layer_[like_.writes[0]]), 1);
     TensorId const lse = like_.writes[1];
     place_by_heads(lse);
     kernel(OpKind::attention_forward, like_.name, {heads}, {o, lse});
@@ -92,16 +93,28 @@ private:
 
   void exchange_backward() {
     TensorId const d_o = by_heads(like_.reads[3]);
-    TensorId const dheads = head_shard(layer_[like_.writes[0]], 1);
+    TensorId const dheads = head_shard(shared(layer_[like_.writes[0]]), 1);
     kernel(OpKind::attention_backward, like_.name, {exchanged_.first, exchanged_.second, like_.reads[2], d_o},
            {dheads});
     by_tokens(dheads, like_.writes[0]);
   }
 
+  // qkv [T, g, q + 2, d] or o [T, g, q d] with a group of heads for every rank. Where there are fewer KV heads, cp / g ranks
+  // share one: each gets a part of its queries, and all of its key and value.
+  Tensor shared(Tensor tensor) const {
+    std::int64_t const groups = tensor.shape[1];
+    if (groups % plan_.cp == 0)
+      return tensor;
+    std::int64_t const sharers = plan_.cp / groups;
+    tensor.shape[1] = plan_.cp;
+    tensor.shape[2] = tensor.shape.size() == 4 ? (tensor.shape[2] - 2) / sharers + 2 : tensor.shape[2] / sharers;
+    return tensor;
+  }
+
   // All tokens of this rank's heads.
   TensorId by_heads(TensorId x) {
-    TensorId const packed = copy(layer_[x], layer_[x].name + " packed", Category::communication);
-    TensorId const y = head_shard(layer_[x], 1);
+    TensorId const packed = copy(shared(layer_[x]), layer_[x].name + " packed", Category::communication);
+    TensorId const y = head_shard(shared(layer_[x]), 1);
     kernel(OpKind::pack_heads, "pack " + layer_[x].name, {x}, {packed});
     collective(OpKind::all_to_all, "exchange " + layer_[x].name, packed, y);
     return y;
@@ -109,7 +122,7 @@ private:
 
   // And back: all heads of this rank's tokens.
   void by_tokens(TensorId x, TensorId y) {
-    TensorId const packed = copy(layer_[y], layer_[y].name + " packed", Category::communication);
+    TensorId const packed = copy(shared(layer_[y]), layer_[y].name + " packed", Category::communication);
     collective(OpKind::all_to_all, "exchange " + layer_[y].name, x, packed);
     kernel(OpKind::unpack_heads, "unpack " + layer_[y].name, {packed}, {y});
   }

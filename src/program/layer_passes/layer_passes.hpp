@@ -22,6 +22,8 @@ void insert_collectives(LayerProgram& layer, Plan const& plan);
 void overlap_gathers(LayerProgram& layer, Plan const& plan);
 // Puts codes on the wire of the sums over tp.
 void quantize_reductions(LayerProgram& layer, Plan const& plan);
+// Cuts the head's product and the loss into pieces of rows, whose logits live one after the other.
+void loss_chunks(LayerProgram& layer, Plan const& plan);
 // Weight gradients are written into tensors of their own, and added to the accumulated ones by a kernel of its own.
 void separate_accumulation(LayerProgram& layer, Plan const& plan);
 // Rebuilds dropped activations in the backward. `what` is this layer's: not all layers of a plan need be recomputed.

@@ -52,7 +52,7 @@ void separate_accumulation(LayerProgram& layer, Plan const& plan) {
     sum.id = OpId(next_op++);
     sum.kind = OpKind::accumulate;
     sum.name = "accumulate " + product.name;
-    sum.part = Part::weight_gradient;
+    sum.part = product.part;
     sum.reads = {fresh, gradient};
     sum.writes = {gradient};
     result.push_back(std::move(sum));

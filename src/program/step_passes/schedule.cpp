@@ -22,7 +22,7 @@ std::vector<std::vector<Work>> schedule(Plan const& plan) {
     case Schedule::zb_h2: return by_stage(plan, zb_h2);
     case Schedule::zb_v: return schedule_v(plan, zb_v(plan));
     case Schedule::v_half: return schedule_v(plan, v_half(plan));
-    case Schedule::v_min: return schedule_v(plan, v_min(plan));
+    case Schedule::v_min: return shorter_v(plan, v_min(plan));
     case Schedule::dualpipe_v: return by_stage(plan, dualpipe_v);
   }
   return {};

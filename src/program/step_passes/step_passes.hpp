@@ -46,6 +46,8 @@ VPattern v_half(Plan const& plan);
 VPattern v_min(Plan const& plan);
 // Every stage's order that follows from a pattern.
 std::vector<std::vector<Work>> schedule_v(Plan const& plan, VPattern const& pattern);
+// The shorter of these orders and of the authors' (squeezed_v.cpp), when F, B and W take equally long.
+std::vector<std::vector<Work>> shorter_v(Plan const& plan, VPattern const& pattern);
 
 // A schedule run with F, B and W of a chunk taking one unit each (a B that is not split two) and transfers none: when every
 // slot begins, by stage and position.

@@ -303,10 +303,10 @@ std::vector<EquivalenceCase> quantized_cases() {
         plan.sharding.inner_group = c.inner_group;
         plan.sharding.secondary_shard = c.secondary_shard;
         plan.sharding.weight_bits = c.weight_bits;
-        // A sum of codes of 4 bits can lie halfway between two codes, where the last bit of a product decides: runs that are
-        // to agree exactly take 8 for the GPT, whose sums do.
+        // A sum of codes of 4 bits can lie halfway between two codes, where the last bit of a product decides: runs
+        // that are to agree exactly take 8 where sums are quantized again.
         bool const two_hops = c.inner_group > 0 && c.inner_group < c.dp;
-        plan.sharding.gradient_bits = model.biases && two_hops && c.gradient_bits > 0 ? 8 : c.gradient_bits;
+        plan.sharding.gradient_bits = two_hops && c.gradient_bits > 0 ? 8 : c.gradient_bits;
         cases.push_back({model, plan});
       }
   return cases;

@@ -3,6 +3,7 @@
 #include "interpreter/kernels.hpp"
 #include "program/amounts.hpp"
 #include "program/compile.hpp"
+#include "program/quantization.hpp"
 #include "tests/catch.hpp"
 #include "tests/equivalence/models.hpp"
 #include "validate/devices/backend.hpp"
@@ -62,6 +63,23 @@ double difference(Tensor const& tensor, Values const& values) {
   return largest / scale;
 }
 
+// Of codes, those that are not the same: what lies halfway between two in fp64 may go either way in fp32. None may be further
+// off than one: 1.
+double share_of_other_codes(int bits, Values const& values) {
+  double others = 0;
+  for (std::size_t i = 0; i < values.exact.size(); ++i) {
+    auto const got = std::to_integer<std::uint8_t>(values.stored[i]);
+    auto const wanted = static_cast<std::uint8_t>(values.exact[i]);
+    int const low = bits == 8 ? static_cast<std::int8_t>(got) - static_cast<std::int8_t>(wanted)
+                              : low_int4(got) - low_int4(wanted);
+    int const high = bits == 8 ? 0 : high_int4(got) - high_int4(wanted);
+    if (std::abs(low) > 1 || std::abs(high) > 1)
+      return 1;
+    others += low != 0 || high != 0 ? 1 : 0;
+  }
+  return others / static_cast<double>(values.exact.size());
+}
+
 // Rounding of a result, and of the probabilities that a tile of attention multiplies by.
 double tolerance(DType parameter_dtype) {
   switch (parameter_dtype) {
@@ -98,6 +116,10 @@ void check_op(Owner const& owner, Op const& op, Plan const& plan, std::int64_t v
   for (TensorId id : op.writes) {
     INFO(to_string(op.kind) << ", " << op.name << ", writes " << owner[id].name << ", " << describe(plan) << ", "
                             << to_string(plan.parameter_dtype) << ", threads " << threads);
+    if (op.bits > 0 && owner[id].dtype == DType::uint8) {
+      CHECK(share_of_other_codes(op.bits, memory[id.value()]) <= 0.01);
+      continue;
+    }
     CHECK(difference(owner[id], memory[id.value()]) <= tolerance(plan.parameter_dtype));
   }
 }

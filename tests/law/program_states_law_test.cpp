@@ -264,8 +264,10 @@ TEST_CASE("qgZ: M / 4 (G - 1) / G inside the group, M / (4 G) (n - 1) / n across
   Program const program = compile(gpt_7b(), plan);
   double const words = table - 2 * 4096; // the table without the last norm
   double const M = 2 * (words + positions + 36 * matrices);
-  double scales = 0; // of the first hop
-  for (auto const& [count, elements] : {std::pair(1.0, words), std::pair(1.0, positions), std::pair(36.0, matrices)})
+  double scales = 0;                       // of the first hop
+  constexpr double square = 4096.0 * 4096; // qkv, out, and the MLP's two
+  for (auto const& [count, elements] :
+       {std::pair(1.0, words), {1, positions}, {36, 3 * square}, {36, square}, {72, 4 * square}})
     scales += count * scale_bytes(elements, ranks);
   double const vectors = P - M / 2;
   double const gathered = 2 * P - positions - 2 * 4096; // the last norm, apart from the table, for the head alone

@@ -200,7 +200,7 @@ std::vector<ProofCase> proof_cases() {
               plan.sharding.inner_group = 2;
               plan.sharding.secondary_shard = true;
               plan.sharding.weight_bits = 8;
-              plan.sharding.gradient_bits = 4;
+              plan.sharding.gradient_bits = 8;
             })},
       {"llama, tp 2, sums over tp int8, full recompute of the first block", small_llama(2),
        with(base(2, 1, 1),

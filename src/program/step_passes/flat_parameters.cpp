@@ -61,8 +61,11 @@ private:
     for (int layer = range.last - 1; layer >= range.first; --layer) {
       std::vector<Parameter> const& parameters = layer_program(layer).parameters;
       for (std::size_t p = 0; p < parameters.size(); ++p)
-        if (kind_of(layer, p) == kind)
+        if (kind_of(layer, p) == kind) {
+          if (kind.quantized)
+            open_ = none; // every matrix by itself (all_to_all_quant_reduce)
           place(chunk, layer, p);
+        }
       bool const is_full = kind.sort == Sort::split && open_ != none && program_.plan.bucket_elements > 0 &&
                            bucket().elements >= program_.plan.bucket_elements;
       if (kind.cut || is_full)

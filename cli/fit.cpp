@@ -150,6 +150,7 @@ int run_fit(std::vector<std::string> const& arguments) {
       ("estimators", "instead: DeepSpeed's estimates for ZeRO 2 and 3 on these devices, beside what is needed here")
       ("json", "print JSON");
   // clang-format on
+  add_allow_option(options);
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;
@@ -159,7 +160,8 @@ int run_fit(std::vector<std::string> const& arguments) {
     return 0;
   }
   auto const& [model, plan, cluster] = test;
-  FitVerdict const verdict = fit_verdict(model, plan, cluster, share(*parsed, "headroom"));
+  FitVerdict const verdict = fit_verdict(model, plan, cluster, share(*parsed, "headroom"),
+                                         allows_offload(*parsed, cluster.profile));
   if (parsed->count("json") > 0)
     std::cout << json_of(verdict).dump(2) << '\n';
   else

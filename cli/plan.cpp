@@ -319,18 +319,6 @@ std::vector<Constraint> constraints_of(cxxopts::ParseResult const& parsed) {
   return constraints;
 }
 
-// --allow: whether plans with offload are looked at.
-bool allows_offload(cxxopts::ParseResult const& parsed, HardwareProfile const& profile) {
-  if (parsed.count("allow") == 0)
-    return false;
-  for (std::string const& what : parsed["allow"].as<std::vector<std::string>>())
-    if (what != "offload")
-      throw InputError(fmt::format("--allow {}: must be offload", what));
-  if (!profile.node.host)
-    throw InputError(fmt::format("--allow offload: {} does not say what its hosts are like (node.host)", profile.name));
-  return true;
-}
-
 std::string bar(std::size_t done, std::size_t all) {
   std::size_t const filled = all > 0 ? 20 * done / all : 20;
   return '[' + std::string(filled, '#') + std::string(20 - filled, ' ') + ']';
@@ -371,14 +359,13 @@ int run_plan(std::vector<std::string> const& arguments) {
        cxxopts::value<std::vector<std::string>>())
       ("forbid", "no plans for which this holds, as recompute=full; may be given again",
        cxxopts::value<std::vector<std::string>>())
-      ("allow", "also plans that need more than devices: offload (optimizer, parameters, checkpoints on host or drives)",
-       cxxopts::value<std::vector<std::string>>())
       ("headroom", "share of the memory that must stay free", text()->default_value("14 %"))
       ("top", "plans to list", text()->default_value("10"))
       ("finalists", "plans to run again on SimGrid", text()->default_value("3"))
       ("threads", "of the search; 0: all", text()->default_value("0"))
       ("json", "print JSON");
   // clang-format on
+  add_allow_option(options);
   auto const parsed = parse(options, arguments);
   if (!parsed)
     return 0;

@@ -231,6 +231,23 @@ Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan) {
   return cluster;
 }
 
+void add_allow_option(cxxopts::Options& options) {
+  options.add_options()(
+      "allow", "plans that need more than devices: offload (optimizer, parameters, checkpoints on host, drives)",
+      cxxopts::value<std::vector<std::string>>());
+}
+
+bool allows_offload(cxxopts::ParseResult const& parsed, HardwareProfile const& profile) {
+  if (parsed.count("allow") == 0)
+    return false;
+  for (std::string const& what : parsed["allow"].as<std::vector<std::string>>())
+    if (what != "offload")
+      throw InputError(fmt::format("--allow {}: must be offload", what));
+  if (!profile.node.host)
+    throw InputError(fmt::format("--allow offload: {} does not say what its hosts are like (node.host)", profile.name));
+  return true;
+}
+
 void refuse_illegal(Model const& model, Plan const& plan) {
   std::vector<PlanFinding> const findings = check(model, plan);
   if (findings.empty())

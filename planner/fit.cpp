@@ -15,6 +15,7 @@ struct Question {
   Model const& model;
   Cluster const& cluster;
   double headroom;
+  bool offload;
 };
 
 Change changed(Question const& question, std::string what, Plan const& plan) {
@@ -75,6 +76,26 @@ void add_switches(std::vector<Change>& changes, Question const& question, Plan c
     });
 }
 
+void add_offload(std::vector<Change>& changes, Question const& question, Plan const& plan) {
+  constexpr MemoryTier host = MemoryTier::host;
+  Plan with = plan;
+  if (plan.offload.optimizer == MemoryTier::device) {
+    with.offload.optimizer = host;
+    add(changes, question, "optimizer on the host", with);
+  }
+  if (plan.zero_stage == 3 && plan.offload.parameters == MemoryTier::device) {
+    with = plan;
+    with.offload.optimizer = with.offload.parameters = host;
+    with.offload.ratio = 1;
+    add(changes, question, "optimizer and parameters on the host", with);
+  }
+  if (plan.recompute == Recompute::full && !plan.offload.checkpoints) {
+    with = plan;
+    with.offload.checkpoints = true;
+    add(changes, question, "checkpoints on the host", with);
+  }
+}
+
 // One degree raised by a factor at the cost of another.
 void add_degrees(std::vector<Change>& changes, Question const& question, Plan const& plan) {
   struct Degree {
@@ -124,7 +145,8 @@ std::optional<Change> chain(Question const& question, std::vector<Change> const&
     return {};
   Change best = *first;
   for (length = 1; best.fit != Fit::fits; ++length) {
-    std::vector<Change> const next = single_changes(question.model, best.plan, question.cluster, question.headroom);
+    std::vector<Change> const next = single_changes(question.model, best.plan, question.cluster, question.headroom,
+                                                    question.offload);
     auto const least = std::min_element(next.begin(), next.end(), less);
     if (least == next.end() || least->peak >= best.peak)
       break;
@@ -139,7 +161,8 @@ std::optional<Change> chain(Question const& question, std::vector<Change> const&
 std::vector<Change> double_changes(Question const& question, std::vector<Change> const& singles) {
   std::vector<Change> result;
   for (Change const& first : singles)
-    for (Change second : single_changes(question.model, first.plan, question.cluster, question.headroom)) {
+    for (Change second :
+         single_changes(question.model, first.plan, question.cluster, question.headroom, question.offload)) {
       bool const known = std::any_of(result.begin(), result.end(),
                                      [&](Change const& c) { return c.plan == second.plan; });
       second.what = first.what + " and " + second.what;
@@ -161,17 +184,20 @@ std::int64_t largest_micro_batch(Question const& question, Plan plan) {
 
 } // namespace
 
-std::vector<Change> single_changes(Model const& model, Plan const& plan, Cluster const& cluster, double headroom) {
-  Question const question{model, cluster, headroom};
+std::vector<Change> single_changes(Model const& model, Plan const& plan, Cluster const& cluster, double headroom,
+                                   bool offload) {
+  Question const question{model, cluster, headroom, offload};
   std::vector<Change> changes;
   add_recompute(changes, question, plan);
   add_switches(changes, question, plan);
+  if (offload)
+    add_offload(changes, question, plan);
   add_degrees(changes, question, plan);
   return changes;
 }
 
-FitVerdict fit_verdict(Model const& model, Plan const& plan, Cluster const& cluster, double headroom) {
-  Question const question{model, cluster, headroom};
+FitVerdict fit_verdict(Model const& model, Plan const& plan, Cluster const& cluster, double headroom, bool offload) {
+  Question const question{model, cluster, headroom, offload};
   FitVerdict verdict;
   verdict.report = simulate(model, plan, cluster, {.headroom = headroom});
   verdict.step = step_time(model, plan, cluster);
@@ -179,7 +205,7 @@ FitVerdict fit_verdict(Model const& model, Plan const& plan, Cluster const& clus
     verdict.largest_micro_batch = largest_micro_batch(question, plan);
     return verdict;
   }
-  std::vector<Change> tried = single_changes(model, plan, cluster, headroom);
+  std::vector<Change> tried = single_changes(model, plan, cluster, headroom, offload);
   verdict.changes = cheapest(question, tried);
   verdict.changes_at_once = 1;
   if (verdict.changes.empty()) {
@@ -190,7 +216,7 @@ FitVerdict fit_verdict(Model const& model, Plan const& plan, Cluster const& clus
   }
   verdict.tried = tried.size();
   if (verdict.changes.empty()) {
-    verdict.closest = chain(question, single_changes(model, plan, cluster, headroom), verdict.changes_at_once);
+    verdict.closest = chain(question, single_changes(model, plan, cluster, headroom, offload), verdict.changes_at_once);
     if (verdict.closest && verdict.closest->fit == Fit::fits)
       verdict.changes = cheapest(question, {*verdict.closest});
     else

@@ -19,8 +19,10 @@ struct Change {
 };
 
 // Legal plans that differ from this one in one thing: recompute (all blocks, or as few as make it fit), ZeRO, sequence
-// parallelism, micro-batch, attention, schedule, chunks, gradients' precision, or one degree raised at the cost of another.
-std::vector<Change> single_changes(Model const& model, Plan const& plan, Cluster const& cluster, double headroom);
+// parallelism, micro-batch, attention, schedule, chunks, gradients' precision, one degree raised at the cost of another, or,
+// when `offload` is allowed, what lives on the host.
+std::vector<Change> single_changes(Model const& model, Plan const& plan, Cluster const& cluster, double headroom,
+                                   bool offload = false);
 
 struct FitVerdict {
   Report report;
@@ -31,6 +33,7 @@ struct FitVerdict {
   std::optional<Change> closest; // when two at once are not enough: the changes that save most, one after the other
   std::int64_t largest_micro_batch = 0; // of a plan that fits: that would still fit, in doublings
 };
-FitVerdict fit_verdict(Model const& model, Plan const& plan, Cluster const& cluster, double headroom);
+FitVerdict fit_verdict(Model const& model, Plan const& plan, Cluster const& cluster, double headroom,
+                       bool offload = false);
 
 } // namespace foreplan

@@ -53,7 +53,7 @@ std::string text_of(FitVerdict const& verdict, std::size_t top) {
   Report const& report = verdict.report;
   std::string text = fmt::format("{} on {} x {}, {}\n", report.model, report.devices, report.hardware,
                                  describe(report.plan));
-  return text + memory_sentence(report) + '\n' + memory_table(report) + '\n' + answer(verdict, top);
+  return text + memory_sentence(report) + report.risk + '\n' + memory_table(report) + '\n' + answer(verdict, top);
 }
 
 nlohmann::ordered_json json_of(Change const& change, FitVerdict const& verdict) {
@@ -71,8 +71,9 @@ nlohmann::ordered_json json_of(Change const& change, FitVerdict const& verdict) 
 nlohmann::ordered_json json_of(FitVerdict const& verdict) {
   nlohmann::ordered_json json{{"format", "foreplan fit 1"}};
   nlohmann::ordered_json const report = to_json(verdict.report);
-  for (char const* key : {"model", "hardware", "devices", "plan", "usable_memory_B", "peak_memory_B",
-                          "reserved_memory_B", "memory_not_modelled", "headroom", "fit", "stages"})
+  for (char const* key :
+       {"model", "hardware", "devices", "plan", "usable_memory_B", "peak_memory_B", "reserved_memory_B",
+        "memory_not_modelled", "headroom", "fit", "needed_memory_B", "fit_probability", "risk", "stages"})
     json[key] = report[key];
   json["stage"] = fullest_stage(verdict.report).stage.value();
   json["moment"] = fullest_stage(verdict.report).peak_moment;

@@ -31,7 +31,7 @@ Seconds with_risk(Seconds step, Plan const& plan, Cluster const& cluster, Bytes 
 
 std::string risk_text(Plan const& plan, Cluster const& cluster, Bytes needed, Bytes usable) {
   std::string text;
-  if (near_cliff(needed, usable))
+  if (near_cliff(needed, usable) && needed <= usable)
     text += fmt::format(
         "Risk: with {} of {} taken, retries of the allocator may make the step several times as long.\n",
         to_string(needed), to_string(usable));

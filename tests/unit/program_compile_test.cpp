@@ -150,9 +150,9 @@ TEST_CASE("passes have names, and are left out by name") {
   std::vector<std::string> const names = compile_passes();
   CHECK(names == std::vector<std::string>{"tensor_parallel", "sequence_parallel", "context_parallel", "domino",
                                           "split_columns", "insert_collectives", "overlap_gathers",
-                                          "separate_accumulation", "recompute", "split_backward",
-                                          "synchronize_layer", "schedule", "flat_parameters", "zero", "zero_2",
-                                          "zero_3", "optimizer", "offload", "synchronize"});
+                                          "separate_accumulation", "recompute", "split_backward", "synchronize_layer",
+                                          "schedule", "flat_parameters", "zero", "zero_2", "zero_3", "optimizer",
+                                          "offload", "synchronize"});
   Plan plan = plan_of(1, 1, 1);
   Plan recomputed = plan;
   recomputed.recompute = Recompute::full;

@@ -103,8 +103,8 @@ TEST_CASE("Domino, released intra-layer: a layer's last reductions are exposed")
   CHECK(hidden.at("reduce d norm 1, slice 0") == names({"qkv dW, slice 0"}));
 }
 
-// Figures 9 and 10 of the blog, an upper bound: every reduction has a whole half of the other slice, but for the backward's
-// last, of which the next layer's MLP is it.
+// Figures 9 and 10 of the blog, an upper bound: every reduction has a whole half of the other slice, but for the
+// backward's last, of which the next layer's MLP is it.
 TEST_CASE("Domino, the paper's form") {
   Hidden const hidden = hidden_under(domino(Domino::paper));
   REQUIRE(hidden.size() == 8);
@@ -135,9 +135,9 @@ TEST_CASE("Domino's column split: c reductions of 1 / c of the columns") {
   CHECK(bytes == 2 * 2.0 * 2 * 8 * 32); // two of 2 s b h
 }
 
-// A gather over t ranks is t - 1 blocks passed on, each 1 / t of the whole; forward in front of QKV and fc1, backward of the
-// two output gradients. Inputs gathered again for weight gradients stay whole, under the input gradient; so do the
-// scatters of input gradients, under the weight gradient.
+// A gather over t ranks is t - 1 blocks passed on, each 1 / t of the whole; forward in front of QKV and fc1, backward
+// of the two output gradients. Inputs gathered again for weight gradients stay whole, under the input gradient; so do
+// the scatters of input gradients, under the weight gradient.
 TEST_CASE("tp overlap moves what gathers and scatters move") {
   constexpr int t = 4;
   Plan plan;

@@ -16,7 +16,8 @@ namespace foreplan {
 namespace {
 
 // The source states neither micro-batch nor, for GPT, vocabulary. The script whose log stands in its README does
-// (DeepSpeedExamples, training/DeepSpeed-Domino, pretrain_gpt3_13b.sh): 16 sequences of 1024 tokens on 8 devices, gpt2-vocab.json.
+// (DeepSpeedExamples, training/DeepSpeed-Domino, pretrain_gpt3_13b.sh): 16 sequences of 1024 tokens on 8 devices,
+// gpt2-vocab.json.
 constexpr std::int64_t tokens_per_device = 2048;
 constexpr std::int64_t gpt2_vocabulary = 50257;
 // Rows of shares that state no sequence length: the script's.
@@ -52,8 +53,9 @@ Report run_megatron(Model const& model, Plan const& plan, Cluster const& cluster
   return simulate(model, as_run_by(read_framework(FOREPLAN_FRAMEWORKS "/megatron-lm-2024.json"), plan), cluster, {});
 }
 
-// The charts are of November 2024, as is the code first released (DeepSpeed 0.16.0, runtime/domino/transformer.py), whose
-// layers wait for their own reductions: of the forms here the intra-layer one is nearest. The inter-layer path came later.
+// The charts are of November 2024, as is the code first released (DeepSpeed 0.16.0, runtime/domino/transformer.py),
+// whose layers wait for their own reductions: of the forms here the intra-layer one is nearest. The inter-layer path
+// came later.
 Report run_domino(Model const& model, Plan const& plan, Cluster const& cluster) {
   Plan run = as_run_by(read_framework(FOREPLAN_FRAMEWORKS "/deepspeed-domino.json"), plan);
   run.domino_slices = 2;

@@ -1,11 +1,13 @@
-// Domino (arXiv 2409.15241), row split: a micro-batch is cut into slices that need nothing of each other inside the layer,
-// so that the reduction of one slice's partial sums runs under the work on other slices. A slice is a view of the layer's
-// tensors: weights, memory and result stay as they are. A block's four products cut it into sections; a form says in which
-// order the host issues the sections of the slices, and thereby what a reduction hides under:
+// Domino (arXiv 2409.15241), row split: a micro-batch is cut into slices that need nothing of each other inside the
+// layer, so that the reduction of one slice's partial sums runs under the work on other slices. A slice is a view of
+// the layer's tensors: weights, memory and result stay as they are. A block's four products cut it into sections; a
+// form says in which order the host issues the sections of the slices, and thereby what a reduction hides under:
 //   paper        half by half, in each slice by slice; backward the last slice first
-//   inter_layer  DominoTransformer.inter_layer_overlap_forward: the second product of a slice comes behind the first one of
-//                the next slice. (The first norm of a layer comes behind, not in front of, the last product of the layer before)
-//   intra_layer  DominoTransformer.intra_layer_overlap_forward: in the MLP alone, and a layer waits for its reductions
+//   inter_layer  DominoTransformer.inter_layer_overlap_forward: a slice's second product comes behind the first one,
+//                and the norm, of the slice that is next. (A layer's first norm comes behind the last product of the
+//                layer before, there in front of it)
+//   intra_layer  DominoTransformer.intra_layer_overlap_forward: so in the MLP alone, and a layer waits for its
+//                reductions
 // The backward of the released forms is their forward backwards, as autograd runs it. The first two leave what needs a
 // layer's last reductions to the next layer. With the column split (split_columns.cpp) every layer waits for its own.
 #include "program/layer_passes/layer_passes.hpp"

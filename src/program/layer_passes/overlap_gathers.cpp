@@ -1,7 +1,7 @@
 // Overlap of a gather of tokens with the product that needs them, with user buffers (Transformer Engine's method
-// "ring_exchange", module/base.py: initialize_ub, qkv_fprop, fc1_fprop, proj_dgrad and fc2_dgrad) and PyTorch's async tensor
-// parallelism: the product is cut into the blocks of rows that belong to the ranks of the group; while one is computed, the
-// next arrives from the neighbour. What the product writes, every other op sees whole.
+// "ring_exchange", module/base.py: initialize_ub, qkv_fprop, fc1_fprop, proj_dgrad and fc2_dgrad) and PyTorch's async
+// tensor parallelism: the product is cut into the blocks of rows that belong to the ranks of the group; while one is
+// computed, the next arrives from the neighbour. What the product writes, every other op sees whole.
 // The reductions are split_columns's; gathers and reductions beside weight gradients overlap as they are ("bulk").
 #include "program/layer_passes/layer_passes.hpp"
 

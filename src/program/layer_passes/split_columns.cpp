@@ -1,5 +1,6 @@
-// Column split: a product of a block's second weights is computed in slices of its columns, so that the sum of one over the
-// tensor-parallel group is taken while the next is computed; behind the last the columns are joined. The backward is whole.
+// Column split: a product of a block's second weights is computed in slices of its columns, so that the sum of one over
+// the tensor-parallel group is taken while the next is computed; behind the last the columns are joined. The backward
+// is whole.
 //   Domino's column split (arXiv 2409.15241): Y1 = X A B1 is reduced while X A B2 runs
 //   Megatron's overlap of a product with its reduce-scatter: Transformer Engine's method "pipeline" (module/base.py:
 //   initialize_ub, fc2_fprop and proj_fprop)

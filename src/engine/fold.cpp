@@ -242,7 +242,9 @@ private:
     } else {
       for (int i = 0; i < slot.last - slot.first; ++i) {
         int const layer = layer_of(slot, i);
-        add_use(layer_block(stage_->layers[at(layer)].program, slot.kind), {element, layer});
+        std::int32_t const block = layer_block(stage_->layers[at(layer)].program, slot.kind);
+        if (!result_.program.blocks[at(block)].items.empty()) // an embedding has no W
+          add_use(block, {element, layer});
       }
     }
     use_of_[slot.id.index()] = last_use();

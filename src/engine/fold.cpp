@@ -249,8 +249,11 @@ private:
     if (as_segment) {
       add_use(segment_block(slot), {element, layer_of(slot, 0)});
     } else {
-      for (LayerPiece const& piece : pieces_of(*stage_, slot, breaks_))
-        add_use(layer_block(stage_->layers[at(piece.layer)].program, slot.kind, piece), {element, piece.layer});
+      for (LayerPiece const& piece : pieces_of(*stage_, slot, breaks_)) {
+        std::int32_t const block = layer_block(stage_->layers[at(piece.layer)].program, slot.kind, piece);
+        if (!result_.program.blocks[at(block)].items.empty()) // an embedding has no W
+          add_use(block, {element, piece.layer});
+      }
     }
     use_of_[slot.id.index()] = last_use();
   }

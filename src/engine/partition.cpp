@@ -159,15 +159,18 @@ private:
     add_links(communicator, ring_links(cluster_, communicator.layout, member, place, on_node));
   }
 
+  // The communicator is the one that comes next in the result.
   void add_links(CommunicatorInstance& communicator, std::vector<LinkShare> const& shares) {
     for (LinkShare const& share : shares) {
       std::int32_t const link = link_position(share.link);
-      auto const same = [&](auto const& use) { return use.first == link; };
-      if (auto const found = std::find_if(communicator.links.begin(), communicator.links.end(), same);
-          found != communicator.links.end())
-        found->second += share.multiplicity;
-      else
+      link_places_.resize(result_.links.size());
+      LinkPlace& place = link_places_[static_cast<std::size_t>(link)];
+      if (place.communicator == std::ssize(result_.communicators)) {
+        communicator.links[place.index].second += share.multiplicity;
+      } else {
+        place = {std::ssize(result_.communicators), communicator.links.size()};
         communicator.links.emplace_back(link, share.multiplicity);
+      }
     }
   }
 
@@ -229,6 +232,12 @@ private:
   Partition& result_;
   std::map<std::tuple<Group, Stream, Channel, Rank>, std::int32_t> known_;
   std::map<Link, std::int32_t> link_position_;
+  // By link: where it stands among the links of the communicator that was the last to use it.
+  struct LinkPlace {
+    std::ptrdiff_t communicator = -1;
+    std::size_t index = 0;
+  };
+  std::vector<LinkPlace> link_places_;
 };
 
 // --------------------------------------------------------------------------------------------------- colour refinement

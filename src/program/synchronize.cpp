@@ -318,7 +318,7 @@ void add_releases(LayerProgram const& layer, std::vector<Op>& ops, Order const& 
 struct LayerStorage {
   std::array<std::set<std::int32_t>, slot_kind_count> parameters; // by the pass that reads them
   std::set<std::int32_t> gradients;
-  bool writes_loss = false;
+  std::array<bool, slot_kind_count> writes_loss{}; // by pass: the forward, or the backward of a loss in pieces
 };
 
 std::vector<LayerStorage> storage_of_layers(StageProgram const& stage, std::size_t layers, Program const& program) {
@@ -329,14 +329,15 @@ std::vector<LayerStorage> storage_of_layers(StageProgram const& stage, std::size
       continue;
     LayerProgram const& layer_program = program.layer_programs[static_cast<std::size_t>(stage_layer.program)];
     for (SlotKind kind : slot_kinds)
-      for (Op const& op : ops_of(layer_program, kind))
+      for (Op const& op : ops_of(layer_program, kind)) {
+        result[layer].writes_loss[static_cast<std::size_t>(kind)] |= op.kind == OpKind::loss_forward;
         for (TensorId id : op.reads)
           if (BufferRef const read = layer_program[id].buffer; read.scope == BufferRef::Scope::parameter)
             result[layer].parameters[static_cast<std::size_t>(kind)].insert(
                 stage_layer.homes[static_cast<std::size_t>(read.index)].parameters.value());
+      }
     for (ParameterHome const& home : stage_layer.homes)
       result[layer].gradients.insert(home.gradients.value());
-    result[layer].writes_loss = layer_program.kind == LayerKind::head;
   }
   return result;
 }
@@ -361,7 +362,7 @@ Node node_of(Slot const& slot, std::vector<LayerStorage> const& layers, int laye
     if (!forward)
       for (std::int32_t buffer : storage.gradients)
         node.writes.push_back(whole(Scope::stage, buffer));
-    if (forward && storage.writes_loss)
+    if (storage.writes_loss[static_cast<std::size_t>(slot.kind)])
       node.writes.push_back(whole(Scope::stage, loss_buffer));
   }
   Scope const kind = forward ? Scope::activation : Scope::activation_gradient;

@@ -21,18 +21,17 @@ struct Edges {
   std::size_t by_issue = 0; // neither, but of its own accord: see comes_with_issue
 };
 
-// Slices of Domino, blocks of overlapped products and hops of a ring are worked on side by side, and need nothing of each
-// other.
+// Slices of Domino, blocks of overlapped products, hops of a ring and pieces of the loss are worked on side by side, and
+// need nothing of each other; nor does the head's forward, where the loss is in pieces, release anything.
 bool has_slices(Plan const& plan) {
-  return plan.domino_slices > 1 || plan.domino_columns > 1 || plan.tp_overlap ||
+  return plan.domino_slices > 1 || plan.domino_columns > 1 || plan.tp_overlap || plan.loss_chunks > 1 ||
          (plan.cp > 1 && plan.cp_type == ContextParallel::ring);
 }
 
-// Nor do pieces of the loss, an accumulation of a micro-batch's gradients and the compute op in front of it, or tiles of an
-// offloaded update.
+// Nor do an accumulation of a micro-batch's gradients and the compute op in front of it, or tiles of an offloaded update.
 bool has_independent_work(Plan const& plan) {
-  return has_slices(plan) || plan.loss_chunks > 1 || reduces_every_micro_batch(plan) ||
-         plan.offload.optimizer != MemoryTier::device || plan.offload.checkpoints;
+  return has_slices(plan) || reduces_every_micro_batch(plan) || plan.offload.optimizer != MemoryTier::device ||
+         plan.offload.checkpoints;
 }
 
 // Order that comes with issue: in a stream, and of a transfer behind what the compute stream held when it was issued (as NCCL

@@ -24,6 +24,7 @@ void each_framework_field(F& framework, Visit&& visit) {
   visit("pipeline_reduce_once", framework.pipeline_reduce_once);
   visit("recompute_unused", framework.recompute_unused);
   visit("dropout", framework.dropout);
+  visit("untied_embeddings", framework.untied_embeddings);
   visit("gradient_dtype", framework.gradient_dtype);
   visit("gradient_dtype_fp16", framework.gradient_dtype_fp16);
   visit("reduction_dtype", framework.reduction_dtype);

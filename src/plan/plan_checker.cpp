@@ -350,6 +350,19 @@ void check_chunks(Plan const& plan, Findings& findings) {
          {2});
 }
 
+// Megatron-Core's rules for the interleaved schedule without p2p overlap: stages send and receive in step with each other.
+void check_batches(Plan const& plan, Findings& findings) {
+  if (plan.pp == 2)
+    find(findings, "interleaved on two stages overlaps p2p",
+         "the interleaved schedule with synchronous p2p needs more than two stages; on two it needs overlapped p2p",
+         {4});
+  if (plan.micro_batch_group != 0 && plan.micro_batch_group != plan.pp)
+    find(findings, "interleaved in larger groups overlaps p2p",
+         fmt::format("the interleaved schedule with synchronous p2p runs micro-batches in groups of pp {}, not {}",
+                     plan.pp, plan.micro_batch_group),
+         {plan.pp});
+}
+
 void check_schedule(Model const& model, Plan const& plan, Findings& findings) {
   check_chunks(plan, findings);
   if (!has_chunks(plan.schedule) && !splits_backward(plan.schedule))
@@ -365,7 +378,9 @@ void check_schedule(Model const& model, Plan const& plan, Findings& findings) {
          fmt::format("{} blocks on pp {} are not cut evenly by {} chunks a stage, as the interleaved schedule asks",
                      model.layers, plan.pp, plan.chunks),
          nearest_of(even_chunks(model, plan.pp), plan.chunks));
-  if (plan.p2p == P2p::synchronous)
+  if (plan.p2p == P2p::synchronous && plan.schedule == Schedule::interleaved)
+    check_batches(plan, findings);
+  else if (plan.p2p == P2p::synchronous)
     find(findings, fmt::format("{} overlaps p2p", name),
          fmt::format("the {} schedule needs overlapped p2p: with synchronous transfers all stages send at once, each "
                      "waiting for the next to receive",

@@ -150,10 +150,24 @@ TEST_CASE("schedules and chunks") {
           interleaved(plan);
           plan.pp = 1;
         }).rule == "interleaved needs pp");
-  CHECK(only([&](Plan& plan) {
-          interleaved(plan);
-          plan.p2p = P2p::synchronous;
-        }).rule == "interleaved overlaps p2p");
+  // Without overlap transfers come in batches: on more than two stages, with groups of pp.
+  auto batched = [&](Plan& plan) {
+    interleaved(plan);
+    plan.p2p = P2p::synchronous;
+  };
+  CHECK(findings(batched).empty());
+  PlanFinding const two_stages = only([&](Plan& plan) {
+    batched(plan);
+    plan.pp = 2;
+  });
+  CHECK(two_stages.rule == "interleaved on two stages overlaps p2p");
+  CHECK(two_stages.nearest == Values{4});
+  PlanFinding const larger_groups = only([&](Plan& plan) {
+    batched(plan);
+    plan.micro_batch_group = 8;
+  });
+  CHECK(larger_groups.rule == "interleaved in larger groups overlaps p2p");
+  CHECK(larger_groups.nearest == Values{4});
   // Chunks of unequal size would leave stages waiting in every round.
   PlanFinding const uneven = only([&](Plan& plan) {
     interleaved(plan);

@@ -138,6 +138,7 @@ Model model_of(CsvRow const& row, Framework const& framework, int tp) {
     model.positions = has(row, "arch_note", "ALiBi") ? Positions::alibi : Positions::learned;
     model.biases = true;
     model.dropout = framework.dropout;
+    model.tied_embeddings = model.tied_embeddings && !framework.untied_embeddings;
     model.embedding_norm = has(row, "arch_note", "embedding layer norm");
   }
   return model;

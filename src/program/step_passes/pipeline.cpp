@@ -1,5 +1,6 @@
 // Slots of a schedule with the transfers between stages.
-//   synchronous  receive, slot, send; the next slot waits for the send as well (Megatron-LM without p2p overlap)
+//   synchronous  receive, slot, send; the next slot waits for the send as well (Megatron-LM without p2p overlap);
+//                interleaved: in batches, see place_transfers.cpp
 //   overlapped   a slot's receive is issued before the slot in front of it, and a send is waited for one slot later; where
 //                the backward is split, see place_transfers.cpp
 #include "program/step_passes/step_passes.hpp"
@@ -23,9 +24,10 @@ public:
   Writer(Program const& program, StageProgram& stage) : program_(program), plan_(program.plan), stage_(stage) {}
 
   void write(std::vector<PlacedWork> const& order) {
-    std::vector<std::vector<std::size_t>> receives(order.size()), releases(order.size() + 1);
+    std::vector<std::vector<std::size_t>> receives(order.size()), sends(order.size()), releases(order.size() + 1);
     for (std::size_t i = 0; i < order.size(); ++i) {
       receives[order[i].receive_before].push_back(i);
+      sends[order[i].send_behind].push_back(i);
       releases[std::min(order[i].release_before, order.size())].push_back(i);
     }
     // The last send first: it follows all slots.
@@ -42,7 +44,8 @@ public:
       if (!releases_first)
         release(releases[i]);
       add_slot(order[i].work);
-      send(order[i].work);
+      for (std::size_t earlier : sends[i])
+        send(order[earlier].work);
     }
     release(releases.back());
   }

@@ -82,8 +82,26 @@ std::vector<std::vector<PlacedWork>> by_unit_times(Plan const& plan, std::vector
     for (std::size_t i = 0; i < orders[s].size(); ++i) {
       std::int64_t const end = times.starts[s][i] + 1, arrival = times.arrival(s, orders[s][i]).value_or(end);
       placed[s].push_back(
-          {orders[s][i], std::min(i, first_from(times.starts[s], arrival)), first_from(times.starts[s], end + 1)});
+          {orders[s][i], std::min(i, first_from(times.starts[s], arrival)), i, first_from(times.starts[s], end + 1)});
     }
+  return placed;
+}
+
+// Megatron-LM's interleaved schedule without p2p overlap (core/pipeline_parallel/schedules.py,
+// forward_backward_pipelining_with_interleaving; p2p_communication.py, _batched_p2p_ops): behind each forward that fills
+// the pipeline, each forward and backward of its steady state and each backward that drains it, a stage's transfers are
+// one batch. What was computed is sent, what comes next is received, and the stage goes on when all have ended.
+std::vector<PlacedWork> in_batches(std::vector<Work> const& order) {
+  auto const first_backward = static_cast<std::size_t>(std::ranges::find(order, SlotKind::backward, &Work::kind) -
+                                                       order.begin());
+  std::vector<PlacedWork> placed;
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    bool const is_forward = order[i].kind == SlotKind::forward;
+    bool const opens_pair = is_forward && i + 1 >= first_backward;
+    bool const closes_pair = !is_forward && i > 0 && order[i - 1].kind == SlotKind::forward;
+    std::size_t const first = closes_pair ? i - 1 : i, last = opens_pair ? i + 1 : i;
+    placed.push_back({order[i], first, last, last + 1});
+  }
   return placed;
 }
 
@@ -102,9 +120,14 @@ std::vector<std::vector<PlacedWork>> place_transfers(Plan const& plan, std::vect
     return by_unit_times(plan, orders);
   bool const overlapped = plan.p2p == P2p::overlapped;
   std::vector<std::vector<PlacedWork>> placed(orders.size());
-  for (std::size_t s = 0; s < orders.size(); ++s)
+  for (std::size_t s = 0; s < orders.size(); ++s) {
+    if (plan.schedule == Schedule::interleaved && !overlapped) {
+      placed[s] = in_batches(orders[s]);
+      continue;
+    }
     for (std::size_t i = 0; i < orders[s].size(); ++i)
-      placed[s].push_back({orders[s][i], overlapped && i > 0 ? i - 1 : i, i + (overlapped ? 2 : 1)});
+      placed[s].push_back({orders[s][i], overlapped && i > 0 ? i - 1 : i, i, i + (overlapped ? 2 : 1)});
+  }
   return placed;
 }
 

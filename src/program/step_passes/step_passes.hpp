@@ -54,11 +54,12 @@ std::vector<std::vector<Work>> shorter_v(Plan const& plan, VPattern const& patte
 std::vector<std::vector<std::int64_t>> unit_starts(Plan const& plan, std::vector<std::vector<Work>> const& orders);
 int units_of(Plan const& plan, SlotKind kind);
 
-// A work with its transfers: its receive is issued before one slot of the order, the memory of what it sends is taken back
-// before another.
+// A work with its transfers: its receive is issued before one slot of the order, its send behind another, and the memory of
+// what it sends is taken back before a third.
 struct PlacedWork {
   Work work;
   std::size_t receive_before = 0; // positions in the stage's order
+  std::size_t send_behind = 0;
   std::size_t release_before = 0; // may lie behind its end
 };
 std::vector<std::vector<PlacedWork>> place_transfers(Plan const& plan, std::vector<std::vector<Work>> const& orders);

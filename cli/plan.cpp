@@ -68,6 +68,8 @@ std::string overlap_cell(Plan const& plan) {
   return plan.domino_slices > 1 ? fmt::format("Domino {}", to_string(plan.domino)) : "-";
 }
 
+bool is_split(Candidate const& c) { return splits_backward(c.plan.schedule); }
+
 std::string candidates_table(std::vector<Candidate> const& candidates, std::size_t top, SearchRequest const& request) {
   bool const any_offload = std::any_of(candidates.begin(), candidates.end(),
                                        [](Candidate const& c) { return c.plan.offload != Offload{}; });
@@ -87,6 +89,9 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
     rows[0].push_back("offload");
   if (any_overlap)
     rows[0].push_back("overlap");
+  bool const any_split = std::any_of(candidates.begin(), candidates.end(), is_split);
+  if (any_split)
+    rows[0].push_back("schedule");
   for (std::size_t i = 0; i < candidates.size() && i < top; ++i) {
     Candidate const& c = candidates[i];
     std::vector<std::string> row{fmt::format("{}", i + 1)};
@@ -105,6 +110,8 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
       row.push_back(offload_cell(c.plan.offload));
     if (any_overlap)
       row.push_back(overlap_cell(c.plan));
+    if (any_split)
+      row.emplace_back(to_string(c.plan.schedule));
     rows.push_back(std::move(row));
   }
   return table(rows);
@@ -203,6 +210,8 @@ std::string describe_short(Plan const& plan) {
   std::string text = fmt::format("tp {} pp {}", plan.tp, plan.pp);
   if (plan.chunks > 1)
     text += fmt::format("x{}", plan.chunks);
+  if (splits_backward(plan.schedule))
+    text += fmt::format(" {}", to_string(plan.schedule));
   if (plan.cp > 1)
     text += fmt::format(" cp {} {}", plan.cp, to_string(plan.cp_type));
   text += fmt::format(" dp {}", plan.dp);
@@ -258,6 +267,7 @@ nlohmann::ordered_json json_of(Candidate const& candidate) { // how it shares ou
           {"tp", candidate.plan.tp},
           {"pp", candidate.plan.pp},
           {"chunks", candidate.plan.chunks},
+          {"schedule", to_string(candidate.plan.schedule)},
           {"dp", candidate.plan.dp},
           {"micro_batch", candidate.plan.micro_batch},
           {"sequence_parallel", candidate.plan.sequence_parallel},
@@ -390,6 +400,7 @@ int run_plan(std::vector<std::string> const& arguments) {
 
   request.constraints = constraints_of(*parsed);
   request.offload = allows_offload(*parsed, request.cluster.profile);
+  request.split_schedules = allows_split_schedules(*parsed);
   request.explain = std::min<std::size_t>(top, 5);
   request.stop = &interrupted;
   std::signal(SIGINT, interrupt);

@@ -232,17 +232,34 @@ Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan) {
 }
 
 void add_allow_option(cxxopts::Options& options) {
-  options.add_options()(
-      "allow", "plans that need more than devices: offload (optimizer, parameters, checkpoints on host, drives)",
-      cxxopts::value<std::vector<std::string>>());
+  options.add_options()("allow",
+                        "what not every machine or trainer has: offload (optimizer, parameters, checkpoints on host, "
+                        "drives), zero-bubble "
+                        "(schedules with a split backward)",
+                        cxxopts::value<std::vector<std::string>>());
 }
 
-bool allows_offload(cxxopts::ParseResult const& parsed, HardwareProfile const& profile) {
+namespace {
+
+bool allows(cxxopts::ParseResult const& parsed, std::string_view asked) {
+  bool found = false;
   if (parsed.count("allow") == 0)
+    return found;
+  for (std::string const& what : parsed["allow"].as<std::vector<std::string>>()) {
+    if (what != "offload" && what != "zero-bubble")
+      throw InputError(fmt::format("--allow {}: must be offload or zero-bubble", what));
+    found = found || what == asked;
+  }
+  return found;
+}
+
+} // namespace
+
+bool allows_split_schedules(cxxopts::ParseResult const& parsed) { return allows(parsed, "zero-bubble"); }
+
+bool allows_offload(cxxopts::ParseResult const& parsed, HardwareProfile const& profile) {
+  if (!allows(parsed, "offload"))
     return false;
-  for (std::string const& what : parsed["allow"].as<std::vector<std::string>>())
-    if (what != "offload")
-      throw InputError(fmt::format("--allow {}: must be offload", what));
   if (!profile.node.host)
     throw InputError(fmt::format("--allow offload: {} does not say what its hosts are like (node.host)", profile.name));
   return true;

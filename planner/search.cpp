@@ -73,13 +73,13 @@ private:
 
 Allowed allowed_by(SearchRequest const& request) {
   std::optional<Host> const& host = request.cluster.profile.node.host;
-  return {request.offload, request.offload && host && host->drives > 0};
+  return {request.offload, request.offload && host && host->drives > 0, request.split_schedules};
 }
 
 SearchSpace space_of(SearchRequest const& request, int nodes) {
   HardwareProfile const& profile = request.cluster.profile;
   return search_space(request.model, nodes * profile.node.devices, profile.node.devices, request.sequence_length,
-                      request.global_batch, request.constraints, allowed_by(request));
+                      request.global_batch, request.constraints, request.framework, allowed_by(request));
 }
 
 // Twin-Flow (DeepSpeed, "offload ratio"): of an optimizer on the host that fits, the largest part that the device has room
@@ -144,7 +144,7 @@ std::vector<Candidate> partly_recomputed(SearchRequest const& request, std::vect
 
 // With all that saves memory.
 bool is_frugal(Plan const& plan) {
-  return plan.micro_batch == 1 && plan.recompute == Recompute::full && plan.chunks == 1 &&
+  return plan.micro_batch == 1 && plan.recompute == Recompute::full && plan.schedule == Schedule::one_f_one_b &&
          (plan.zero_stage == (plan.pp == 1 ? 3 : 1) || plan.cp * plan.dp == 1) &&
          (plan.sequence_parallel || plan.tp == 1);
 }

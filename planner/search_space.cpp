@@ -8,13 +8,20 @@ namespace foreplan {
 
 namespace {
 
-// Chunks per stage, chunks = 1 with 1F1B, more interleaved with overlapped transfers.
-std::vector<Plan> with_schedules(Model const& model, Plan plan) {
+// One chunk a stage with 1F1B or ZB-H1, two in the shape of a V, or more interleaved; transfers overlapped but with 1F1B. Of
+// the zero-bubble schedules those that need no more memory than 1F1B's first stage.
+std::vector<Plan> with_schedules(Model const& model, Plan plan, Allowed allowed) {
   std::vector<Plan> plans{plan};
   if (plan.pp == 1)
     return plans;
-  plan.schedule = Schedule::interleaved;
   plan.p2p = P2p::overlapped;
+  for (Schedule schedule : {Schedule::zb_h1, Schedule::zb_v, Schedule::v_half}) {
+    plan.schedule = schedule;
+    plan.chunks = is_v_shaped(schedule) ? 2 : 1;
+    if (allowed.split_schedules && plan.chunks * plan.pp <= model.layers + 2)
+      plans.push_back(plan);
+  }
+  plan.schedule = Schedule::interleaved;
   for (plan.chunks = 2; plan.chunks * plan.pp <= model.layers + 2; ++plan.chunks)
     plans.push_back(plan);
   return plans;
@@ -138,7 +145,7 @@ SearchSpace search_space(Model const& model, int devices, int devices_per_node, 
         continue;
       for (Plan shared : with_context_parallelism(plan, devices / (plan.tp * plan.pp))) {
         for (; shared.micro_batch * shared.dp <= global_batch; shared.micro_batch *= 2) {
-          for (Plan const& scheduled : with_schedules(model, shared)) {
+          for (Plan const& scheduled : with_schedules(model, shared, allowed)) {
             for (Plan const& switched : with_switches(scheduled))
               for (Plan const& overlapped : with_overlap(switched, constraints))
                 for (Plan const& candidate : with_offload(overlapped, allowed)) {

@@ -28,11 +28,12 @@ struct SearchSpace {
 
 // What is looked at only when asked for.
 struct Allowed {
-  bool offload = false; // optimizer, parameters, checkpoints on the host
-  bool drives = false;  // and on its drives
+  bool offload = false;         // optimizer, parameters, checkpoints on the host
+  bool drives = false;          // and on its drives
+  bool split_schedules = false; // zero-bubble schedules, which few trainers have: ZB-H1, ZB-V, V-Half
 };
 
-// Every combination of tp (up to the devices of a node), pp, chunks, dp, micro-batch, recompute none or full, sequence
+// Every combination of tp (up to the devices of a node), pp, schedule and chunks, dp, micro-batch, recompute none or full, sequence
 // parallelism and ZeRO 0 or 1 that uses all `devices` ranks; of interleaved plans those whose chunks have equally many
 // blocks, or layers with embedding and head counted. Where a constraint names them, also Domino and tp_overlap. Each as
 // the framework runs it, if there is one.

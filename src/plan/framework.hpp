@@ -31,7 +31,7 @@ struct Framework {
   bool dropout = false;                                  // of models with plain MLPs (GPT): the trainer's default
   std::int64_t vocabulary_multiple = 1;                  // the vocabulary is padded to a multiple of this times tp
   ContextParallel cp_type = ContextParallel::all_gather; // where nobody chooses one: as_run_by() keeps the plan's
-  bool shards_by_unit = false; // FSDP: "ZeRO 2" keeps shards of parameters too, and gathers them once a micro-batch
+  bool shards_by_unit = false;    // FSDP: "ZeRO 2" keeps shards of parameters too, and gathers them once a micro-batch
   bool untied_embeddings = false; // the head has a matrix of its own, whatever the model says
   Sharding sharding;
   // Of plans with pp > 1.

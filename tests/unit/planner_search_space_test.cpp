@@ -13,11 +13,11 @@ using namespace foreplan;
 
 namespace {
 
-using Key = std::tuple<int, int, int, int, std::int64_t, bool, int, Recompute>;
+using Key = std::tuple<int, int, int, int, std::int64_t, bool, int, Recompute, Schedule>;
 
 Key key_of(Plan const& plan) {
-  return {plan.tp,         plan.pp,       plan.chunks, plan.dp, plan.micro_batch, plan.sequence_parallel,
-          plan.zero_stage, plan.recompute};
+  return {plan.tp,         plan.pp,        plan.chunks,  plan.dp, plan.micro_batch, plan.sequence_parallel,
+          plan.zero_stage, plan.recompute, plan.schedule};
 }
 
 // The switches of a plan with given degrees: all 2 x 4 x 2. ZeRO among one rank shards nothing and is no plan of its own;
@@ -34,8 +34,16 @@ void add_legal_switches(Model const& model, Plan plan, std::set<Key>& legal) {
       }
 }
 
-// All combinations of the box that use every device and that the checker allows. One chunk a stage runs 1F1B, more are
-// interleaved, with overlapped transfers: the planner's schedules.
+// The planner's schedules: one chunk a stage runs 1F1B or ZB-H1, two run ZB-V, V-Half or interleaved, more interleaved.
+std::vector<Schedule> schedules_of(Plan const& plan) {
+  if (plan.chunks == 1)
+    return {Schedule::one_f_one_b, Schedule::zb_h1};
+  if (plan.chunks == 2)
+    return {Schedule::interleaved, Schedule::zb_v, Schedule::v_half};
+  return {Schedule::interleaved};
+}
+
+// All combinations of the box that use every device and that the checker allows; transfers overlap but with 1F1B.
 std::set<Key> legal_plans(Model const& model, int devices, int devices_per_node, Plan plan) {
   std::set<Key> legal;
   for (plan.tp = 1; plan.tp <= devices_per_node; ++plan.tp)
@@ -44,9 +52,11 @@ std::set<Key> legal_plans(Model const& model, int devices, int devices_per_node,
         if (plan.world_size() == devices)
           for (plan.chunks = 1; (plan.chunks - 1) * plan.pp <= model.layers + 2; ++plan.chunks) { // one too many
             for (plan.micro_batch = 1; plan.micro_batch <= plan.global_batch; plan.micro_batch *= 2) {
-              plan.schedule = plan.chunks > 1 ? Schedule::interleaved : Schedule::one_f_one_b;
-              plan.p2p = plan.chunks > 1 ? P2p::overlapped : P2p::synchronous;
-              add_legal_switches(model, plan, legal);
+              for (Schedule schedule : schedules_of(plan)) {
+                plan.schedule = schedule;
+                plan.p2p = schedule == Schedule::one_f_one_b ? P2p::synchronous : P2p::overlapped;
+                add_legal_switches(model, plan, legal);
+              }
             }
           }
   return legal;
@@ -56,7 +66,8 @@ std::set<Key> legal_plans(Model const& model, int devices, int devices_per_node,
 std::size_t check_equality(Model const& model, int devices, int devices_per_node, std::int64_t sequence_length,
                            std::int64_t global_batch) {
   INFO(model.name << ", " << devices << " devices in nodes of " << devices_per_node << ", batch " << global_batch);
-  SearchSpace const space = search_space(model, devices, devices_per_node, sequence_length, global_batch);
+  SearchSpace const space = search_space(model, devices, devices_per_node, sequence_length, global_batch, {}, {},
+                                         {.split_schedules = true});
   std::set<Key> proposed;
   std::size_t illegal = 0, of_other_size = 0;
   for (Plan const& plan : space.plans) {
@@ -75,9 +86,9 @@ std::size_t check_equality(Model const& model, int devices, int devices_per_node
   std::set_difference(legal.begin(), legal.end(), proposed.begin(), proposed.end(), std::back_inserter(missing));
   std::set_difference(proposed.begin(), proposed.end(), legal.begin(), legal.end(), std::back_inserter(excess));
   if (!missing.empty()) {
-    auto const& [tp, pp, chunks, dp, micro_batch, sequence_parallel, zero_stage, recompute] = missing.front();
+    auto const& [tp, pp, chunks, dp, micro_batch, sequence_parallel, zero_stage, recompute, schedule] = missing.front();
     UNSCOPED_INFO("first not proposed: tp " << tp << ", pp " << pp << ", chunks " << chunks << ", dp " << dp
-                                            << ", micro-batch " << micro_batch);
+                                            << ", micro-batch " << micro_batch << ", " << to_string(schedule));
   }
   CHECK(missing.empty());
   CHECK(excess.empty());

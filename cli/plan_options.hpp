@@ -33,8 +33,8 @@ Plan plan_of(cxxopts::ParseResult const& parsed);
 // Of --nodes nodes, or as many as the plan needs.
 Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan);
 
-// --allow offload: whether plans with something on host or drives are looked at. Throws InputError where the profile does not
-// say what its hosts are like.
+// --allow offload: whether plans with something on host or drives are looked at. Throws InputError where the profile
+// does not say what its hosts are like.
 void add_allow_option(cxxopts::Options& options);
 bool allows_split_schedules(cxxopts::ParseResult const& parsed);
 bool allows_offload(cxxopts::ParseResult const& parsed, HardwareProfile const& profile);

@@ -1,6 +1,6 @@
 // DeepSpeed's estimators of memory (deepspeed/runtime/zero/stage_1_and_2.py and stage3.py,
-// estimate_zero2_model_states_mem_needs and estimate_zero3_model_states_mem_needs), which users compare with: model states
-// alone. Left out: activations, gathered layers, buckets, context and libraries, fragmentation.
+// estimate_zero2_model_states_mem_needs and estimate_zero3_model_states_mem_needs), which users compare with: model
+// states alone. Left out: activations, gathered layers, buckets, context and libraries, fragmentation.
 #pragma once
 
 #include "planner/simulate.hpp"
@@ -24,7 +24,8 @@ struct EstimatedModel {
 };
 EstimatedModel estimated(Model const& model);
 
-// ZeRO 2 and 3 with more and more on the host, over all devices of the nodes. `plan`: whose other fields the plans take.
+// ZeRO 2 and 3 with more and more on the host, over all devices of the nodes. `plan`: whose other fields the plans
+// take.
 std::vector<Estimate> deepspeed_estimates(EstimatedModel const& model, int devices, int nodes, Plan const& plan);
 
 } // namespace foreplan

@@ -9,8 +9,8 @@
 
 namespace foreplan {
 
-// Share of the peak that is reached when every byte moved at `bandwidth` comes with `intensity` flops, and the one does not
-// run under the other (section 4.1).
+// Share of the peak that is reached when every byte moved at `bandwidth` comes with `intensity` flops, and the one does
+// not run under the other (section 4.1).
 double efficiency(double intensity, BytesPerSecond bandwidth, FlopsPerSecond peak);
 
 // Flops for each byte moved, by the paper's counts (section 4.1): with one forward, its recomputation and one backward,
@@ -33,8 +33,8 @@ struct OffloadNeed {
   Seconds exposed;       // at the host's rate; of optimizer states at the drives'
 };
 
-// Parameters (ZeRO-3's shards), gradients, optimizer states, checkpoints: those that the plan has. Computation as of the
-// plan with everything on the device.
+// Parameters (ZeRO-3's shards), gradients, optimizer states, checkpoints: those that the plan has. Computation as of
+// the plan with everything on the device.
 std::vector<OffloadNeed> explain_offload(Model const& model, Plan const& plan, Cluster const& cluster);
 
 } // namespace foreplan

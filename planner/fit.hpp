@@ -19,8 +19,8 @@ struct Change {
 };
 
 // Legal plans that differ from this one in one thing: recompute (all blocks, or as few as make it fit), ZeRO, sequence
-// parallelism, micro-batch, attention, schedule, chunks, gradients' precision, one degree raised at the cost of another, or,
-// when `offload` is allowed, what lives on the host.
+// parallelism, micro-batch, attention, schedule, chunks, gradients' precision, one degree raised at the cost of
+// another, or, when `offload` is allowed, what lives on the host.
 std::vector<Change> single_changes(Model const& model, Plan const& plan, Cluster const& cluster, double headroom,
                                    bool offload = false);
 

@@ -82,8 +82,8 @@ SearchSpace space_of(SearchRequest const& request, int nodes) {
                       request.global_batch, request.constraints, request.framework, allowed_by(request));
 }
 
-// Twin-Flow (DeepSpeed, "offload ratio"): of an optimizer on the host that fits, the largest part that the device has room
-// for stays there. In percent. When all of it could, that is another plan of the space.
+// Twin-Flow (DeepSpeed, "offload ratio"): of an optimizer on the host that fits, the largest part that the device has
+// room for stays there. In percent. When all of it could, that is another plan of the space.
 void keep_what_fits(SearchRequest const& request, Candidate& candidate) {
   auto fits = [&](Plan const& plan) {
     return fit_of(memory_needs(request.model, plan), request.cluster.profile, request.headroom) == Fit::fits;

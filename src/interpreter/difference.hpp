@@ -21,8 +21,8 @@ Reference reference_of(Program const& program, TrainingParameters const& trainin
 // that all elements share). Infinite when anything is NaN or the parameters are not the same.
 double relative_difference(Reference const& result, Reference const& reference);
 
-// Whether the steps of the program, in any of `orders` adversarial orders (half of them in each layout of the memory, see
-// Reuse), gets stuck, reads outside its buffers, or gives a loss or weights, on any rank, that differ by more than
+// Whether the steps of the program, in any of `orders` adversarial orders (half of them in each layout of the memory,
+// see Reuse), get stuck, read outside their buffers, or give a loss or weights, on any rank, that differ by more than
 // `tolerance`. Stops at the first that does. What it cannot see: dtypes, since all storage is one scalar type.
 bool differs(Program const& program, Reference const& reference, TrainingParameters const& training, int orders = 20,
              double tolerance = 1e-9);

@@ -272,7 +272,7 @@ struct Op {
   // Ordering across streams: earlier ops of the same layer program and part, or of the same stage program. `entry`
   // stands for the compute op issued last before this layer program began.
   std::vector<OpId> waits;
-  // Buffers whose last use this op is: their memory is free for what is issued after it; of a persistent one the content.
+  // Buffers whose last use this op is: their memory is free for what is issued after it; persistent ones lose content.
   std::vector<BufferRef> releases;
 };
 inline constexpr OpId entry{-1};

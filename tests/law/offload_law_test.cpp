@@ -91,8 +91,8 @@ TEST_CASE("Offload with ZeRO 2: 2 P on the device, 18 P / N on the host") {
   CHECK(kept(stage, host) == 18 * parameters / ranks);
 }
 
-// A shard's gradients go down in every micro-batch and, but for the first, come up before. States pass drives once each way.
-// Gradients are read once more, for the update. Whole parameters come up once.
+// A shard's gradients go down in every micro-batch and, but for the first, come up before. States pass drives once each
+// way. Gradients are read once more, for the update. Whole parameters come up once.
 TEST_CASE("bytes of a step: gradients 4 P / N down m times, up m - 1 times; states 12 P / N each way") {
   double const part = static_cast<double>(parameter_count(llama())) / ranks;
   StageProgram const on_host = compile(llama(), on(host, device, 2)).stages[0];
@@ -151,8 +151,8 @@ TEST_CASE("Infinity's intensities and efficiencies: 50.6, 91.6 and 58.4 %") {
   CHECK(efficiency(checkpoint_intensity(2048), BytesPerSecond(2e9), peak) == Approx(0.584).margin(0.0005));
 }
 
-// t5-3b on 8 GPUs of a node, as DeepSpeed's documentation prints it (memory.rst), in GiB: ZeRO 2 by the older formula 15.93,
-// by the current one 11.28 (2 P + 18 P / 8); then 5.31, 6.10, 0.79 and 0.12.
+// t5-3b on 8 GPUs of a node, as DeepSpeed's documentation prints it (memory.rst), in GiB: ZeRO 2 by the older formula
+// 15.93, by the current one 11.28 (2 P + 18 P / 8); then 5.31, 6.10, 0.79 and 0.12.
 TEST_CASE("DeepSpeed's estimators: t5-3b on 8 GPUs") {
   EstimatedModel const t5{2851e6, 32.9e6};
   std::vector<Estimate> const estimates = deepspeed_estimates(t5, 8, 1, Plan{});

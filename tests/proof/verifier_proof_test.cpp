@@ -35,8 +35,8 @@ bool has_independent_work(Plan const& plan) {
 }
 
 // Order that comes with issue: in a stream, and of a transfer behind what the compute stream held when it was issued (as NCCL
-// calls under PyTorch), whether memory was released there or not. Nobody put it in, so nobody can leave it out. The host
-// that waits for the norm holds up what does not need it, too.
+// calls under PyTorch), whether memory was released there or not. Nobody put it in, so nobody can leave it out. The
+// host that waits for the norm holds up what does not need it, too.
 bool comes_with_issue(Plan const& plan, std::vector<Instance> const& instances, StageOrder::Deletion const& edge) {
   Instance const& instance = instances[static_cast<std::size_t>(edge.instance)];
   if (edge.what != StageOrder::Deletion::What::wait)

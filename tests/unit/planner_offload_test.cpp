@@ -90,8 +90,8 @@ TEST_CASE("bound by nothing: hidden", "[offload]") {
   CHECK(to_text(report).find("A rank pins") != std::string::npos);
 }
 
-// Drives alone are slow. Of each of a rank's P / 8 parameters an update reads 12 bytes of states and 4 of gradient, and writes 12;
-// the 8 ranks share the node's drives. Reads and writes run side by side, sub-group by sub-group.
+// Drives alone are slow. Of each of a rank's P / 8 parameters an update reads 12 bytes of states and 4 of gradient, and
+// writes 12; the 8 ranks share the node's drives. Reads and writes run side by side, sub-group by sub-group.
 TEST_CASE("bound by drives: the longer of 16 bytes read and 12 written", "[offload]") {
   Cluster cluster = node();
   Host& host = *cluster.profile.node.host;
@@ -109,9 +109,9 @@ TEST_CASE("bound by drives: the longer of 16 bytes read and 12 written", "[offlo
   CHECK(report.breakdown.exposed_offload.value() < 1.05 * (std::max(read, written) + left));
 }
 
-// Whole parameters and gradients take 6 of 8e9 bytes, about 55 GB with what else there is; states, 12 GB more, have not all
-// room in 86 % of 71 GB. The search keeps on the devices what they have room for, and finds nothing when it may not ask for
-// the host.
+// Whole parameters and gradients take 6 of 8e9 bytes, about 55 GB with what else there is; states, 12 GB more, have not
+// all room in 86 % of 71 GB. The search keeps on the devices what they have room for, and finds nothing when it may not
+// ask for the host.
 TEST_CASE("the search offloads when it may, and no more than it must", "[offload]") {
   SearchRequest request;
   request.model = llama();

@@ -13,7 +13,8 @@ class HostBuffers {
 public:
   HostBuffers(std::string name, int least) : name_(std::move(name)), least_(least) {}
 
-  // A place on the host for a tensor of another memory (always of the same dtype): in the buffer given back longest ago.
+  // A place on the host for a tensor of another memory (always of the same dtype): in the buffer given back longest
+  // ago.
   TensorId take(StageProgram& stage, TensorId like);
   // `last`: the op that uses it last, and gives up what is in it.
   void give_back(StageProgram const& stage, TensorId taken, Op& last) {
@@ -32,7 +33,8 @@ private:
 TensorId at_home(StageProgram& stage, TensorId like, std::string const& name, Category category, MemoryTier tier);
 MemoryTier tier_of(StageProgram const& stage, TensorId tensor);
 
-// The op that copies over this stream; between the device and its home these pass through the host where that is a drive.
+// The op that copies over this stream; between the device and its home these pass through the host where that is a
+// drive.
 Op copy_op(StageProgram& stage, TensorId from, TensorId to, std::string const& what, Stream stream);
 std::vector<Op> copy_down(StageProgram& stage, TensorId device, TensorId home, std::string const& what,
                           HostBuffers& buffers);

@@ -1,9 +1,10 @@
 // ZeRO-Offload (arXiv 2101.06840, sections 3 and 4): optimizer states live in the host's memory, and the host's processors
 // update them. A bucket's gradients go down when they are complete; after the global norm Adam runs tile by tile on the
 // host, and a tile's parameters go up while the next is updated (one-step delay is not used: the step ends with the last
-// copy). Gradients or parameters that already live on the host are used where they are. ZeRO-Infinity (arXiv 2104.07857,
-// section 5.1.3): from a drive the states come in sub-groups through buffers of the host; the next is read and the last
-// written while one is updated. Twin-Flow (DeepSpeed, "offload ratio"): only the first part of each bucket, the device updates the rest.
+// copy). Gradients or parameters that already live on the host are used where they are. ZeRO-Infinity (arXiv
+// 2104.07857, section 5.1.3): from a drive the states come in sub-groups through buffers of the host; the next is read
+// and the last written while one is updated. Twin-Flow (DeepSpeed, "offload ratio"): only the first part of each
+// bucket, the device updates the rest.
 #include "program/step_passes/host_buffers.hpp"
 #include "program/step_passes/step_passes.hpp"
 

@@ -1,5 +1,5 @@
-// Activation checkpoints on the host (ZeRO-Infinity, arXiv 2104.07857, section 5.1.2; DeepSpeed's cpu_checkpointing): the
-// input of a fully recomputed layer goes down when its forward has read it and comes back some layers ahead of its
+// Activation checkpoints on the host (ZeRO-Infinity, arXiv 2104.07857, section 5.1.2; DeepSpeed's cpu_checkpointing):
+// the input of a fully recomputed layer goes down when its forward has read it and comes back some layers ahead of its
 // backward, over the link that everything else shares.
 #include "program/step_passes/host_buffers.hpp"
 #include "program/step_passes/step_passes.hpp"

@@ -1,7 +1,7 @@
-// ZeRO-Offload and ZeRO-Infinity with ZeRO 2 and 3 (arXiv 2101.06840, section 4.2; arXiv 2104.07857, section 5.1): the shards
-// that gradients add up in live with the optimizer's states, on the host or its drives. One is on the device only while a
-// micro-batch is added: it comes up under the layer in front (not in the first micro-batch) and goes down at once. Squares
-// for the global norm are taken from it on its last visit, as DeepSpeed does (stage_1_and_2.py,
+// ZeRO-Offload and ZeRO-Infinity with ZeRO 2 and 3 (arXiv 2101.06840, section 4.2; arXiv 2104.07857, section 5.1): the
+// shards that gradients add up in live with the optimizer's states, on the host or its drives. One is on the device
+// only while a micro-batch is added: it comes up under the layer in front (not in the first micro-batch) and goes down
+// at once. Squares for the global norm are taken from it on its last visit, as DeepSpeed does (stage_1_and_2.py,
 // set_norm_for_param_grad_in_gpu).
 #include "program/step_passes/host_buffers.hpp"
 #include "program/step_passes/step_passes.hpp"

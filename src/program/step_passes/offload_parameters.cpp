@@ -1,7 +1,8 @@
-// ZeRO-Infinity (arXiv 2104.07857, sections 5.1 and 6.2): the shards of ZeRO-3 live in the host's memory or on its drives.
-// Every rank brings up its own, over its own link ("bandwidth-centric partitioning"), some passes of layers ahead of the
-// gather that zero_3 put in; from a drive, as many ahead of that ("dynamic prefetching": drive to host, host to device,
-// gather, each under what is in front of it). A shard's place on the device is given up with what was gathered.
+// ZeRO-Infinity (arXiv 2104.07857, sections 5.1 and 6.2): the shards of ZeRO-3 live in the host's memory or on its
+// drives. Every rank brings up its own, over its own link ("bandwidth-centric partitioning"), some passes of layers
+// ahead of the gather that zero_3 put in; from a drive, as many ahead of that ("dynamic prefetching": drive to host,
+// host to device, gather, each under what is in front of it). A shard's place on the device is given up with what was
+// gathered.
 #include "program/step_passes/host_buffers.hpp"
 #include "program/step_passes/step_passes.hpp"
 

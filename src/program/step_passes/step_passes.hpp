@@ -84,8 +84,8 @@ void optimizer(Program const& program, StageProgram& stage);
 // ZeRO-Offload: the optimizer's states, or a part of them, in the host's memory and updated there.
 void offload(Program const& program, StageProgram& stage);
 
-// ZeRO-Infinity: parameters' shards, and activation checkpoints, outside the device. ZeRO-Offload with stages 2 and 3: the
-// gradients' shards, too.
+// ZeRO-Infinity: parameters' shards, and activation checkpoints, outside the device. ZeRO-Offload with stages 2 and 3:
+// the gradients' shards, too.
 void offload_parameters(Program const& program, StageProgram& stage);
 void offload_gradients(Program const& program, StageProgram& stage);
 void offload_checkpoints(Program const& program, StageProgram& stage);

@@ -67,22 +67,36 @@ std::array<Phases, 2> predicted(double network) {
   return {phases_of(gpt_18b(), base, cluster), phases_of(gpt_18b(), zero_pp, cluster)};
 }
 
-// Of the logarithms of the forwards' and backwards' predictions over the measurements.
-double squares(double network) {
-  std::array<Phases, 2> const seconds = predicted(network);
-  double sum = 0;
-  for (std::size_t run = 0; run < measured.size(); ++run)
-    for (std::size_t phase : {0U, 1U})
-      sum += std::pow(std::log(seconds[run][phase] / measured[run].seconds[phase]), 2);
-  return sum;
+double sum(Phases const& phases) { return phases[0] + phases[1] + phases[2]; }
+
+double gain(std::array<Phases, 2> const& seconds) { return sum(seconds[0]) / sum(seconds[1]); }
+
+constexpr double measured_gain() {
+  double base = 0, zero_pp = 0;
+  for (std::size_t phase = 0; phase < 3; ++phase) {
+    base += measured[0].seconds[phase];
+    zero_pp += measured[1].seconds[phase];
+  }
+  return base / zero_pp;
 }
 
-// Least squares, by golden sections of the logarithm between one and all of a DGX-2's eight 100 Gb/s.
+// The largest error of what the network moves, the forwards, the backwards and the gain, in units of what each may be off.
+double worst_error(double network) {
+  constexpr double phase_bar = 0.15, gain_bar = 0.05;
+  std::array<Phases, 2> const seconds = predicted(network);
+  double worst = std::abs(gain(seconds) / measured_gain() - 1) / gain_bar;
+  for (std::size_t run = 0; run < measured.size(); ++run)
+    for (std::size_t phase : {0U, 1U})
+      worst = std::max(worst, std::abs(seconds[run][phase] / measured[run].seconds[phase] - 1) / phase_bar);
+  return worst;
+}
+
+// By golden sections of the logarithm, up to all of a DGX-2's eight 100 Gb/s.
 double fitted_network() {
   constexpr double section = 0.6180339887498949, precision = 0.005;
-  double low = std::log(12.5e9), high = std::log(100e9);
+  double low = std::log(5e9), high = std::log(100e9);
   double left = high - section * (high - low), right = low + section * (high - low);
-  double at_left = squares(std::exp(left)), at_right = squares(std::exp(right));
+  double at_left = worst_error(std::exp(left)), at_right = worst_error(std::exp(right));
   while (high - low > precision) {
     bool const lower = at_left < at_right;
     (lower ? high : low) = lower ? right : left;
@@ -90,12 +104,10 @@ double fitted_network() {
     (lower ? at_right : at_left) = lower ? at_left : at_right;
     double const fresh = lower ? high - section * (high - low) : low + section * (high - low);
     (lower ? left : right) = fresh;
-    (lower ? at_left : at_right) = squares(std::exp(fresh));
+    (lower ? at_left : at_right) = worst_error(std::exp(fresh));
   }
   return std::exp((low + high) / 2);
 }
-
-double sum(Phases const& phases) { return phases[0] + phases[1] + phases[2]; }
 
 } // namespace
 
@@ -137,8 +149,7 @@ ZeroPpPhases zero_pp_phases() {
     peaks[run] = peak_memory(gpt_18b(), plans()[run]).value() / 1e9;
     result.phases.push_back({fmt::format("{} peak, GB", measured[run].name), measured[run].peak, peaks[run]});
   }
-  result.gain = {"ZeRO-3 over ZeRO++", sum(measured[0].seconds) / sum(measured[1].seconds),
-                 sum(seconds[0]) / sum(seconds[1])};
+  result.gain = {"ZeRO-3 over ZeRO++", measured_gain(), gain(seconds)};
   result.growth = {"ZeRO++ more than ZeRO-3, GB", measured[1].peak - measured[0].peak, peaks[1] - peaks[0]};
   return result;
 }

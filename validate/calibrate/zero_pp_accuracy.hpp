@@ -26,7 +26,8 @@ struct JudgedPhase {
 };
 
 struct ZeroPpPhases {
-  double network = 0; // bytes a second of a node: what the source does not state, fitted to forwards and backwards
+  double network =
+      0; // bytes a second of a node: what the source does not state, fitted to forwards, backwards and the gain
   std::vector<JudgedPhase> phases;
   JudgedPhase gain;   // ZeRO-3's step over ZeRO++'s
   JudgedPhase growth; // GB of memory at the peak

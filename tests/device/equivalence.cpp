@@ -15,7 +15,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <string_view>
 
 using namespace foreplan;
@@ -45,16 +44,20 @@ std::vector<EquivalenceCase> of_ranks(std::vector<EquivalenceCase> cases, int ra
 
 // Each the one that brings most pairs of settings that none before it has, until there are no more.
 std::vector<EquivalenceCase> with_all_pairs(std::vector<EquivalenceCase> const& cases) {
-  std::vector<std::vector<Pair>> pairs;
-  for (EquivalenceCase const& test : cases)
-    pairs.push_back(pairs_of(test));
-  std::set<Pair> met;
+  std::map<Pair, std::size_t> numbers;
+  std::vector<std::vector<std::size_t>> pairs;
+  for (EquivalenceCase const& test : cases) {
+    pairs.emplace_back();
+    for (Pair const& pair : pairs_of(test))
+      pairs.back().push_back(numbers.try_emplace(pair, numbers.size()).first->second);
+  }
+  std::vector<bool> met(numbers.size(), false);
   std::vector<EquivalenceCase> chosen;
   while (true) {
     std::size_t best = 0, best_gain = 0;
     for (std::size_t i = 0; i < cases.size(); ++i) {
       auto const gain = static_cast<std::size_t>(
-          std::count_if(pairs[i].begin(), pairs[i].end(), [&](Pair const& pair) { return !met.contains(pair); }));
+          std::count_if(pairs[i].begin(), pairs[i].end(), [&](std::size_t pair) { return !met[pair]; }));
       if (gain > best_gain) {
         best = i;
         best_gain = gain;
@@ -62,7 +65,8 @@ std::vector<EquivalenceCase> with_all_pairs(std::vector<EquivalenceCase> const& 
     }
     if (best_gain == 0)
       return chosen;
-    met.insert(pairs[best].begin(), pairs[best].end());
+    for (std::size_t pair : pairs[best])
+      met[pair] = true;
     chosen.push_back(cases[best]);
   }
 }

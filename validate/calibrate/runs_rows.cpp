@@ -237,10 +237,6 @@ std::string strategy_of(Plan const& plan) {
   return text;
 }
 
-// Bytes of the column's unit. The column is GiB, but for rows whose trainer counts in 1e9: the zero-bubble fork prints
-// max_memory_allocated() // 1000000 (megatron/core/pipeline_parallel/zerobubble/runtime.py).
-double memory_unit(CsvRow const& row) { return has(row, "framework", "zero-bubble") ? 1e9 : 1024.0 * 1024 * 1024; }
-
 // Fills in the run, or says why it cannot be expressed.
 std::string express(CsvRow const& row, Profiles& profiles, PublishedRun& run) {
   if (std::string const unknown = unknown_strategy(row); !unknown.empty())

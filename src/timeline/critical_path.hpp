@@ -40,7 +40,7 @@ enum class PathPart : std::uint8_t {
   transfer,
   reduction,
   offload, // copies between memories
-  codes, // what is moved is quantized, dequantized
+  codes,   // what is moved is quantized, dequantized
   optimizer
 };
 std::string_view to_string(PathPart part);

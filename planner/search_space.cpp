@@ -71,7 +71,7 @@ std::vector<Plan> with_context_parallelism(Plan plan, int ranks) {
 
 // What not every trainer has is searched where a constraint names it: Domino (two slices, as released) and products that
 // overlap tensor-parallel communication.
-std::vector<Plan> with_overlap(Plan plan, std::vector<Constraint> const& constraints) {
+std::vector<Plan> with_overlap(Plan const& plan, std::vector<Constraint> const& constraints) {
   auto const named = [&](std::string_view prefix) {
     return std::any_of(constraints.begin(), constraints.end(),
                        [&](Constraint const& constraint) { return constraint.name.starts_with(prefix); });

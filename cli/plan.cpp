@@ -48,7 +48,8 @@ std::string cp_cell(Plan const& plan) {
 }
 
 // "37 % host", "host; params disk; ckpt": optimizer, parameters, checkpoints.
-std::string offload_cell(Offload const& offload) {
+std::string offload_cell(Plan const& plan) {
+  Offload const& offload = plan.offload;
   std::string text;
   auto add = [&](std::string const& part) { text += (text.empty() ? "" : "; ") + part; };
   if (offload.optimizer != MemoryTier::device)
@@ -61,6 +62,20 @@ std::string offload_cell(Offload const& offload) {
   return text.empty() ? "-" : text;
 }
 
+// "hpZ", "hpZ qwZ qgZ"; "-": none of ZeRO++.
+std::string zero_pp_cell(Plan const& plan) {
+  Sharding const& sharding = plan.sharding;
+  std::string text;
+  auto add = [&](bool is_on, std::string_view part) {
+    if (is_on)
+      text += (text.empty() ? "" : " ") + std::string(part);
+  };
+  add(sharding.secondary_shard, "hpZ");
+  add(sharding.weight_bits > 0, "qwZ");
+  add(sharding.gradient_bits > 0, "qgZ");
+  return text.empty() ? "-" : text;
+}
+
 // How tensor-parallel communication hides; "-": as it is.
 std::string overlap_cell(Plan const& plan) {
   if (plan.tp_overlap)
@@ -68,30 +83,25 @@ std::string overlap_cell(Plan const& plan) {
   return plan.domino_slices > 1 ? fmt::format("Domino {}", to_string(plan.domino)) : "-";
 }
 
-bool is_split(Candidate const& c) { return splits_backward(c.plan.schedule); }
+std::string layout_cell(Plan const& plan) { return plan.layout.empty() ? "-" : layout_text(plan.layout); }
+
+// Of schedules with a split backward: the others' names follow from the chunks.
+std::string schedule_cell(Plan const& plan) {
+  return splits_backward(plan.schedule) ? std::string(to_string(plan.schedule)) : "-";
+}
+
+// Columns that stand in a table only where a plan has something to say in them ("-": nothing).
+struct OptionalColumn {
+  char const* title;
+  std::string (*cell)(Plan const& plan);
+};
+constexpr OptionalColumn optional_columns[] = {{"cp", cp_cell},           {"blocks", layout_cell},
+                                               {"offload", offload_cell}, {"overlap", overlap_cell},
+                                               {"ZeRO++", zero_pp_cell},  {"schedule", schedule_cell}};
 
 std::string candidates_table(std::vector<Candidate> const& candidates, std::size_t top, SearchRequest const& request) {
-  bool const any_offload = std::any_of(candidates.begin(), candidates.end(),
-                                       [](Candidate const& c) { return c.plan.offload != Offload{}; });
-  bool const any_cp = std::any_of(candidates.begin(), candidates.end(),
-                                  [](Candidate const& c) { return c.plan.cp > 1; });
   std::vector<std::vector<std::string>> rows{{"#", "tp", "pp", "chunks", "dp", "micro-batch", "sp", "zero", "recompute",
                                               "step", "tokens/s/device", "peak", "of usable"}};
-  bool const any_overlap = std::any_of(candidates.begin(), candidates.end(),
-                                       [](Candidate const& c) { return overlap_cell(c.plan) != "-"; });
-  if (any_cp)
-    rows[0].push_back("cp");
-  bool const any_layout = std::any_of(candidates.begin(), candidates.end(),
-                                      [](Candidate const& c) { return !c.plan.layout.empty(); });
-  if (any_layout)
-    rows[0].push_back("blocks");
-  if (any_offload)
-    rows[0].push_back("offload");
-  if (any_overlap)
-    rows[0].push_back("overlap");
-  bool const any_split = std::any_of(candidates.begin(), candidates.end(), is_split);
-  if (any_split)
-    rows[0].push_back("schedule");
   for (std::size_t i = 0; i < candidates.size() && i < top; ++i) {
     Candidate const& c = candidates[i];
     std::vector<std::string> row{fmt::format("{}", i + 1)};
@@ -102,17 +112,15 @@ std::string candidates_table(std::vector<Candidate> const& candidates, std::size
     row.push_back(fmt::format("{:.0f}", tokens / c.step.value() / c.plan.world_size()));
     row.push_back(to_string(c.peak));
     row.push_back(percent(c.peak / usable_memory(request.cluster.profile)));
-    if (any_cp)
-      row.push_back(cp_cell(c.plan));
-    if (any_layout)
-      row.push_back(c.plan.layout.empty() ? "even" : layout_text(c.plan.layout));
-    if (any_offload)
-      row.push_back(offload_cell(c.plan.offload));
-    if (any_overlap)
-      row.push_back(overlap_cell(c.plan));
-    if (any_split)
-      row.emplace_back(to_string(c.plan.schedule));
     rows.push_back(std::move(row));
+  }
+  for (OptionalColumn const& column : optional_columns) {
+    auto const says = [&](Candidate const& c) { return column.cell(c.plan) != "-"; };
+    if (std::none_of(candidates.begin(), candidates.end(), says))
+      continue;
+    rows[0].emplace_back(column.title);
+    for (std::size_t i = 1; i < rows.size(); ++i)
+      rows[i].push_back(column.cell(candidates[i - 1].plan));
   }
   return table(rows);
 }
@@ -400,6 +408,7 @@ int run_plan(std::vector<std::string> const& arguments) {
 
   request.constraints = constraints_of(*parsed);
   request.offload = allows_offload(*parsed, request.cluster.profile);
+  request.quantized = allows_quantized(*parsed);
   request.split_schedules = allows_split_schedules(*parsed);
   request.explain = std::min<std::size_t>(top, 5);
   request.stop = &interrupted;

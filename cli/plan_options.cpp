@@ -246,14 +246,16 @@ bool allows(cxxopts::ParseResult const& parsed, std::string_view asked) {
   if (parsed.count("allow") == 0)
     return found;
   for (std::string const& what : parsed["allow"].as<std::vector<std::string>>()) {
-    if (what != "offload" && what != "zero-bubble")
-      throw InputError(fmt::format("--allow {}: must be offload or zero-bubble", what));
+    if (what != "offload" && what != "quantized" && what != "zero-bubble")
+      throw InputError(fmt::format("--allow {}: must be offload, quantized or zero-bubble", what));
     found = found || what == asked;
   }
   return found;
 }
 
 } // namespace
+
+bool allows_quantized(cxxopts::ParseResult const& parsed) { return allows(parsed, "quantized"); }
 
 bool allows_split_schedules(cxxopts::ParseResult const& parsed) { return allows(parsed, "zero-bubble"); }
 

@@ -36,6 +36,7 @@ Cluster cluster_of(cxxopts::ParseResult const& parsed, Plan const& plan);
 // --allow offload: whether plans with something on host or drives are looked at. Throws InputError where the profile
 // does not say what its hosts are like.
 void add_allow_option(cxxopts::Options& options);
+bool allows_quantized(cxxopts::ParseResult const& parsed);
 bool allows_split_schedules(cxxopts::ParseResult const& parsed);
 bool allows_offload(cxxopts::ParseResult const& parsed, HardwareProfile const& profile);
 

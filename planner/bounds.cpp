@@ -64,8 +64,7 @@ Times times_alone(Model model, Plan const& plan, Cluster const& cluster) {
 
 PlanLayers const& LowerBound::layers_of_plan(Plan const& plan) {
   Plan const small = smallest_with_same_layers(plan);
-  auto const known = std::find_if(known_.begin(), known_.end(),
-                                  [&](auto const& entry) { return entry.first == small; });
+  auto const known = std::find_if(known_.begin(), known_.end(), [&](auto const& pair) { return pair.first == small; });
   if (known != known_.end())
     return known->second;
   Cluster cluster = cluster_;

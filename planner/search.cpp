@@ -73,7 +73,10 @@ private:
 
 Allowed allowed_by(SearchRequest const& request) {
   std::optional<Host> const& host = request.cluster.profile.node.host;
-  return {request.offload, request.offload && host && host->drives > 0, request.split_schedules};
+  return {.offload = request.offload,
+          .drives = request.offload && host && host->drives > 0,
+          .quantized = request.quantized,
+          .split_schedules = request.split_schedules};
 }
 
 SearchSpace space_of(SearchRequest const& request, int nodes) {
@@ -123,18 +126,20 @@ Candidate with_memory(SearchRequest const& request, Plan const& plan) {
 }
 
 // Of plans that fit with full recompute and not without: with only as many blocks recomputed as are needed.
-// `candidates` as search_space() lists them: a plan without recompute stands in front of the one with it.
+// `candidates` as search_space() lists them: a plan without recompute stands some places in front of the one with it.
 std::vector<Candidate> partly_recomputed(SearchRequest const& request, std::vector<Candidate> const& candidates) {
   Bytes const usable = usable_memory(request.cluster.profile);
   std::vector<Candidate> result(candidates.size());
   for_all(request, candidates.size(), [&](std::size_t i) {
     Candidate const& all = candidates[i];
-    if (i == 0 || all.plan.recompute != Recompute::full || all.fit != Fit::fits || candidates[i - 1].fit == Fit::fits)
+    if (all.plan.recompute != Recompute::full || all.fit != Fit::fits)
       return;
     Plan without = all.plan;
     without.recompute = Recompute::none;
-    if (candidates[i - 1].plan != without)
-      return;
+    constexpr std::size_t farthest = 64; // variants of one plan
+    for (std::size_t back = 1; back <= std::min(i, farthest); ++back)
+      if (candidates[i - back].plan == without && candidates[i - back].fit == Fit::fits)
+        return;
     if (auto const some = fewest_recomputed(request.model, all.plan, all.peak, usable, request.headroom))
       result[i] = {some->plan, some->peak, Fit::fits, Seconds(0), Seconds(0)};
   });

@@ -26,6 +26,7 @@ struct SearchRequest {
   std::vector<Constraint> constraints;     // on the plans to look at
   std::optional<Framework> framework;      // that runs them
   bool offload = false;                    // also plans with something outside the device
+  bool quantized = false;                  // also ZeRO++
   bool split_schedules = false;            // also zero-bubble schedules
   std::size_t explain = 0;                 // of the ranked plans: how many to report, to say why they lose
   std::atomic<bool> const* stop = nullptr; // true: end soon with the best so far

@@ -108,6 +108,22 @@ std::vector<Plan> with_offload(Plan plan, Allowed allowed) {
   return plans;
 }
 
+// ZeRO++ where ZeRO-3 spans nodes: hpZ alone, which is exact, and with qwZ and qgZ.
+std::vector<Plan> with_zero_pp(Plan plan, int devices_per_node, Allowed allowed) {
+  std::vector<Plan> plans{plan};
+  int const inner = devices_per_node / (plan.tp * plan.cp); // data-parallel ranks of a node
+  bool const spans_nodes = inner > 1 && plan.dp > inner && plan.dp % inner == 0;
+  if (!allowed.quantized || plan.zero_stage != 3 || !spans_nodes)
+    return plans;
+  plan.sharding.inner_group = inner;
+  plan.sharding.secondary_shard = true;
+  plans.push_back(plan);
+  plan.sharding.weight_bits = 8;
+  plan.sharding.gradient_bits = 4;
+  plans.push_back(plan);
+  return plans;
+}
+
 void reject(SearchSpace& space, std::string const& rule, std::string const& example) {
   auto const known = std::find_if(space.rejected.begin(), space.rejected.end(),
                                   [&](Rejection const& rejection) { return rejection.rule == rule; });
@@ -148,10 +164,11 @@ SearchSpace search_space(Model const& model, int devices, int devices_per_node, 
           for (Plan const& scheduled : with_schedules(model, shared, allowed)) {
             for (Plan const& switched : with_switches(scheduled))
               for (Plan const& overlapped : with_overlap(switched, constraints))
-                for (Plan const& candidate : with_offload(overlapped, allowed)) {
-                  ++space.enumerated;
-                  add(space, model, framework ? as_run_by(*framework, candidate) : candidate, constraints);
-                }
+                for (Plan const& offloaded : with_offload(overlapped, allowed))
+                  for (Plan const& candidate : with_zero_pp(offloaded, devices_per_node, allowed)) {
+                    ++space.enumerated;
+                    add(space, model, framework ? as_run_by(*framework, candidate) : candidate, constraints);
+                  }
           }
         }
       }

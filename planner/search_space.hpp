@@ -30,6 +30,7 @@ struct SearchSpace {
 struct Allowed {
   bool offload = false;         // optimizer, parameters, checkpoints on the host
   bool drives = false;          // and on its drives
+  bool quantized = false;       // ZeRO++: secondary shards in every node, codes on the wire
   bool split_schedules = false; // zero-bubble schedules, which few trainers have: ZB-H1, ZB-V, V-Half
 };
 

@@ -6,6 +6,7 @@
 #include "tests/catch.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <tuple>
 
@@ -137,4 +138,28 @@ TEST_CASE("Domino and tp overlap are searched where a constraint names them") {
   auto const [zero, overlapped] = count({read_constraint("--require", "tp-overlap=on")});
   CHECK(zero == 0);
   CHECK(overlapped > 0);
+}
+
+// On two nodes of 8: ZeRO-3 over dp 16 / tp has inner groups of 8 / tp ranks, with hpZ alone and with all of ZeRO++.
+TEST_CASE("ZeRO++ is searched when it may, where ZeRO-3 spans nodes") {
+  Model const model = model_from("llama-3.1-8b.json");
+  auto with_codes = [&](int devices, Allowed allowed) {
+    SearchSpace const space = search_space(model, devices, 8, 4096, 64, {}, {}, allowed);
+    std::vector<Plan> plans;
+    std::copy_if(space.plans.begin(), space.plans.end(), std::back_inserter(plans),
+                 [](Plan const& plan) { return plan.sharding != Sharding{}; });
+    return plans;
+  };
+  CHECK(with_codes(16, {}).empty());
+  CHECK(with_codes(8, {.quantized = true}).empty());
+  std::vector<Plan> const plans = with_codes(16, {.quantized = true});
+  CHECK_FALSE(plans.empty());
+  std::size_t quantized = 0;
+  for (Plan const& plan : plans) {
+    CHECK(plan.zero_stage == 3);
+    CHECK(plan.sharding.inner_group == 8 / plan.tp);
+    CHECK(plan.sharding.secondary_shard);
+    quantized += plan.sharding.gradient_bits == 4 && plan.sharding.weight_bits == 8 ? 1 : 0;
+  }
+  CHECK(2 * quantized == plans.size());
 }

@@ -257,9 +257,10 @@ std::string text_of(SearchRequest const& request, SearchResult const& result, st
                                     percent(request.headroom), result.too_large,
                                     to_string(usable_memory(request.cluster.profile))));
   if (result.partly_recomputed > 0)
-    text += wrapped("  ", fmt::format("{} more: plans that fit with full recompute and not without, with as few "
-                                      "recomputed blocks in every chunk as fit.",
-                                      result.partly_recomputed));
+    text += wrapped("  ",
+                    fmt::format("{} more that might be faster: full recompute of only as many blocks of every chunk as "
+                                "memory asks for.",
+                                result.partly_recomputed));
   if (!result.rejected.empty() && result.legal > 0)
     text += wrapped("  ", fmt::format("Not legal: {}.", rejections(result, 4)));
   if (!result.ranked.empty())

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -125,25 +126,47 @@ Candidate with_memory(SearchRequest const& request, Plan const& plan) {
   return candidate;
 }
 
-// Of plans that fit with full recompute and not without: with only as many blocks recomputed as are needed.
-// `candidates` as search_space() lists them: a plan without recompute stands some places in front of the one with it.
-std::vector<Candidate> partly_recomputed(SearchRequest const& request, std::vector<Candidate> const& candidates) {
-  Bytes const usable = usable_memory(request.cluster.profile);
-  std::vector<Candidate> result(candidates.size());
-  for_all(request, candidates.size(), [&](std::size_t i) {
+// Whether a plan without recompute that fits stands in front of the i-th candidate, its twin with full recompute, as
+// search_space() lists them.
+bool fits_without(std::vector<Candidate> const& candidates, std::size_t i) {
+  constexpr std::size_t farthest = 64; // variants of one plan
+  Plan without = candidates[i].plan;
+  without.recompute = Recompute::none;
+  for (std::size_t back = 1; back <= std::min(i, farthest); ++back) {
+    Candidate const& other = candidates[i - back];
+    without.offload.ratio = other.plan.offload.ratio; // which is found for each by itself
+    if (other.plan == without && other.fit == Fit::fits)
+      return true;
+  }
+  return false;
+}
+
+// Of plans that fit with full recompute and not without: with only as many blocks recomputed as are needed. Those that
+// could not be faster than `slowest` without any recompute are left out.
+std::vector<Candidate> partly_recomputed(SearchRequest const& request, std::vector<Candidate> const& candidates,
+                                         LowerBound& bound, Seconds slowest) {
+  std::vector<Candidate> result;
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
     Candidate const& all = candidates[i];
-    if (all.plan.recompute != Recompute::full || all.fit != Fit::fits)
-      return;
+    if (all.plan.recompute != Recompute::full || all.fit != Fit::fits || fits_without(candidates, i))
+      continue;
     Plan without = all.plan;
     without.recompute = Recompute::none;
-    constexpr std::size_t farthest = 64; // variants of one plan
-    for (std::size_t back = 1; back <= std::min(i, farthest); ++back)
-      if (candidates[i - back].plan == without && candidates[i - back].fit == Fit::fits)
-        return;
-    if (auto const some = fewest_recomputed(request.model, all.plan, all.peak, usable, request.headroom))
+    if (bound(without) < slowest)
+      result.push_back(all);
+  }
+  Bytes const usable = usable_memory(request.cluster.profile);
+  for_all(request, result.size(), [&](std::size_t i) {
+    auto const some = fewest_recomputed(request.model, result[i].plan, result[i].peak, usable, request.headroom);
+    result[i].fit = some ? Fit::fits : Fit::too_large;
+    if (some)
       result[i] = {some->plan, some->peak, Fit::fits, Seconds(0), Seconds(0)};
   });
-  std::erase_if(result, [](Candidate const& candidate) { return candidate.peak == Bytes(0); });
+  std::erase_if(result, [](Candidate const& candidate) {
+    return candidate.fit != Fit::fits || candidate.plan.recompute_layers < 0;
+  });
+  for (Candidate& candidate : result)
+    candidate.bound = bound(candidate.plan);
   return result;
 }
 
@@ -169,6 +192,18 @@ std::optional<Candidate> nearest_miss(SearchRequest const& request, std::vector<
 }
 
 bool faster(Candidate const& a, Candidate const& b) { return a.step < b.step; }
+
+// Puts further plans among those that are ranked.
+void rank(std::vector<Candidate>& ranked, std::vector<Candidate> const& more) {
+  ranked.insert(ranked.end(), more.begin(), more.end());
+  std::stable_sort(ranked.begin(), ranked.end(), faster);
+}
+
+// What a plan must be faster than to be among those to keep.
+Seconds slowest_to_keep(SearchRequest const& request, std::vector<Candidate> const& ranked) {
+  return ranked.size() < request.keep ? Seconds(std::numeric_limits<double>::infinity())
+                                      : ranked[request.keep - 1].step;
+}
 
 std::vector<Report> run_finalists(SearchRequest const& request, std::vector<Candidate> const& ranked) {
   std::vector<Report> reports;
@@ -249,9 +284,6 @@ SearchResult search(SearchRequest const& request, Progress const& progress) {
       reporter.done(1);
   });
 
-  std::vector<Candidate> const partly = partly_recomputed(request, candidates);
-  result.partly_recomputed = static_cast<std::int64_t>(partly.size());
-
   // Then the time of what fits, where a bound does not say that it is too long.
   LowerBound bound(request.model, request.cluster);
   std::vector<Candidate> fitting, borderline;
@@ -265,15 +297,13 @@ SearchResult search(SearchRequest const& request, Progress const& progress) {
     (candidate.fit == Fit::fits ? fitting : borderline).push_back(candidate);
   }
   result.fit = static_cast<std::int64_t>(fitting.size());
-  for (Candidate candidate : partly) {
-    candidate.bound = bound(candidate.plan);
-    fitting.push_back(candidate);
-  }
   result.lack_headroom = static_cast<std::int64_t>(borderline.size());
   result.ranked = time_best(request, std::move(fitting), request.keep, reporter);
-  std::vector<Candidate> const better = balanced(request, result.ranked, bound);
-  result.ranked.insert(result.ranked.end(), better.begin(), better.end());
-  std::stable_sort(result.ranked.begin(), result.ranked.end(), faster);
+  std::vector<Candidate> partly = partly_recomputed(request, candidates, bound,
+                                                    slowest_to_keep(request, result.ranked));
+  result.partly_recomputed = static_cast<std::int64_t>(partly.size());
+  rank(result.ranked, time_best(request, std::move(partly), request.keep, reporter));
+  rank(result.ranked, balanced(request, result.ranked, bound));
   result.borderline = time_best(request, std::move(borderline), std::min<std::size_t>(request.keep, 3), reporter);
   if (result.fit == 0 && result.lack_headroom == 0 && !is_stopped(request))
     result.nearest_miss = nearest_miss(request, space.plans);

@@ -66,7 +66,7 @@ private:
   }
 
   // Where it lives, if that is not the device; else a place for it in `tier`.
-  TensorId home_of(Tensor const& tensor, Category category, MemoryTier tier) {
+  TensorId home_of(Tensor tensor, Category category, MemoryTier tier) { // by value: the stage's tensors move
     TensorId const id = add_tensor(stage_, tensor);
     return tier_of(stage_, id) != MemoryTier::device
                ? id

@@ -66,11 +66,11 @@ private:
   }
 
   // Where it lives, if that is not the device; else a place for it in `tier`.
-  TensorId home_of(Tensor tensor, Category category, MemoryTier tier) { // by value: the stage's tensors move
+  TensorId home_of(Tensor const& tensor, Category category, MemoryTier tier) {
+    std::string const name = fmt::format("{} on the {}", tensor.name,
+                                         to_string(tier)); // before the stage's tensors move
     TensorId const id = add_tensor(stage_, tensor);
-    return tier_of(stage_, id) != MemoryTier::device
-               ? id
-               : at_home(stage_, id, fmt::format("{} on the {}", tensor.name, to_string(tier)), category, tier);
+    return tier_of(stage_, id) != MemoryTier::device ? id : at_home(stage_, id, name, category, tier);
   }
 
   void take(Op const& adam) {

@@ -67,8 +67,8 @@ private:
 
   // Where it lives, if that is not the device; else a place for it in `tier`.
   TensorId home_of(Tensor const& tensor, Category category, MemoryTier tier) {
-    std::string const name = fmt::format("{} on the {}", tensor.name,
-                                         to_string(tier)); // before the stage's tensors move
+    // Before one is added to the stage's tensors, among which this may be: they move.
+    std::string const name = fmt::format("{} on the {}", tensor.name, to_string(tier));
     TensorId const id = add_tensor(stage_, tensor);
     return tier_of(stage_, id) != MemoryTier::device ? id : at_home(stage_, id, name, category, tier);
   }

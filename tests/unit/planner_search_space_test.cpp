@@ -100,7 +100,7 @@ Model model_from(std::string const& file) { return read_model(FOREPLAN_ROOT "/mo
 
 } // namespace
 
-TEST_CASE("the planner proposes what the plan checker allows, and nothing else") {
+TEST_CASE("the planner proposes what the plan checker allows, and nothing else", "[slow]") {
   std::size_t plans = 0;
   for (auto const& [devices, per_node] : {std::pair{1, 8}, {8, 8}, {12, 4}, {24, 8}, {64, 8}})
     for (std::string const file : {"llama-3.1-8b.json", "llama-3.1-70b.json", "gpt-3-175b.json", "llama-2-13b.json"})

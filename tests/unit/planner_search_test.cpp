@@ -25,7 +25,7 @@ SearchRequest job() {
 
 } // namespace
 
-TEST_CASE("the first plans of a search are the fastest of all that fit", "[search]") {
+TEST_CASE("the first plans of a search are the fastest of all that fit", "[search][slow]") {
   SearchRequest const request = job();
   Bytes const usable = usable_memory(request.cluster.profile);
   SearchSpace const space = search_space(request.model, 8, 8, request.sequence_length, request.global_batch);

@@ -43,7 +43,7 @@ FiguresOf figures_now() {
 
 } // namespace
 
-TEST_CASE("steps and memory of published runs are predicted as well as committed", "[accuracy]") {
+TEST_CASE("steps and memory of published runs are predicted as well as committed", "[accuracy][slow]") {
   FiguresOf const now = figures_now();
   constexpr double rounding = 0.11; // the file has one decimal of a percent
   for (auto const& [name, committed] : read_figures(FOREPLAN_PUBLISHED "/../run_figures.csv")) {
@@ -57,7 +57,7 @@ TEST_CASE("steps and memory of published runs are predicted as well as committed
 }
 
 // Pairs of schedules of one model and number of micro-batches whose measured times differ by more than 2 %.
-TEST_CASE("the zero-bubble paper's schedules come out in the order in which they ran", "[accuracy]") {
+TEST_CASE("the zero-bubble paper's schedules come out in the order in which they ran", "[accuracy][slow]") {
   std::vector<JudgedRun> const rows = runs_accuracy().rows;
   int pairs = 0, right = 0;
   for (std::size_t i = 0; i < rows.size(); ++i)

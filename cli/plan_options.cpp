@@ -17,6 +17,10 @@
 
 namespace foreplan {
 
+bool asks_for_balance(cxxopts::ParseResult const& parsed) {
+  return parsed.count("layout") > 0 && parsed["layout"].as<std::string>() == "auto";
+}
+
 namespace {
 
 constexpr char const* plan_options[] = {"tp",
@@ -65,10 +69,6 @@ void add_parts(std::string const& entry, std::string const& text, std::vector<in
   if (at.ec != std::errc{} || at.ptr != end || blocks < 0 || parts < 1 || parts > 1 << 16)
     throw InputError(fmt::format("--layout {}: must be auto, or numbers of blocks, as 3,4,4,3 or 19,20*6,21", text));
   layout.insert(layout.end(), static_cast<std::size_t>(parts), blocks);
-}
-
-bool asks_for_balance(cxxopts::ParseResult const& parsed) {
-  return parsed.count("layout") > 0 && parsed["layout"].as<std::string>() == "auto";
 }
 
 std::vector<int> layout_of(cxxopts::ParseResult const& parsed) {

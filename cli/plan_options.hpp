@@ -27,6 +27,9 @@ inline constexpr char const* framework_help =
     "trainer that runs the plan: a name or a file (framework_profiles/*.json)";
 Framework framework_of(cxxopts::ParseResult const& parsed); // --framework, which is there
 
+// --layout auto
+bool asks_for_balance(cxxopts::ParseResult const& parsed);
+
 // From --plan, or from the single options.
 Plan plan_of(cxxopts::ParseResult const& parsed);
 

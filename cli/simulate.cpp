@@ -132,7 +132,7 @@ int run_simulate(std::vector<std::string> const& arguments) {
     std::cout << json.dump(2) << '\n';
   } else {
     std::cout << to_text(report);
-    if (parsed->count("layout") > 0 && (*parsed)["layout"].as<std::string>() == "auto" && plan.pp > 1)
+    if (asks_for_balance(*parsed) && plan.pp > 1)
       std::cout << '\n' << balance_text(model, plan, cluster);
     if (parsed->count("expand") > 0)
       std::cout << expansion(*run.program, cluster);
